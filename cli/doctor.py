@@ -6,7 +6,7 @@ import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -131,14 +131,14 @@ def doctor(
     """
     if execute and not repair:
         raise usage_error("--execute needs --repair")
-    run = _Run(_Filter(Severity(severity), frozenset(ignore)), repair=repair, execute=execute)
+    run = _Run(Severity(severity), ignore, repair=repair, execute=execute)
     with connected_with_topics(options, writes=execute) as registry:
         groups = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         checkups = counted(options, registry.check(groups, stale_after=stale_after), "groups checked")
         if options.bootstrap_server is not None:
             run.sweep(options, registry, groups, stale_after)
         findings = [*run.findings(checkups, must_exist=names), *run.log_findings()]
-        _write(Output(options), run, run.rows(registry, worst_first(findings)))
+        _write(Output(options), run, (run.row(registry, finding) for finding in worst_first(findings)))
         has_topics = not groups or options.bootstrap_server is not None or _has_topics(registry)
     if not has_topics:
         say(options, "Subscriptions were not compared with topics: ZooKeeper has none. Give the brokers with -b.")
@@ -176,25 +176,13 @@ def _folded(rows: Iterable[Row], run: _Run) -> Iterator[Row]:
             yield dict(alike[0]) | {"what": f"{alike[0]['what']} (and {len(alike) - 1} more: add -o wide)"}
 
 
-@dataclass(frozen=True, slots=True)
-class _Filter:
-    """Which findings are shown, repaired and counted."""
-
-    lowest: Severity
-    ignored: frozenset[str]
-
-    def shows(self, finding: Finding) -> bool:
-        """Return whether this finding is shown."""
-        return finding.severity.is_at_least(self.lowest) and finding.code not in self.ignored
-
-
 class _Run:
     """Repairs findings if asked to, and counts the results."""
 
-    def __init__(self, chosen: _Filter, *, repair: bool, execute: bool) -> None:
+    def __init__(self, lowest: Severity, ignored: Collection[str], *, repair: bool, execute: bool) -> None:
         self.left_out = 0
         self._groups: Mapping[str, GroupPicture] = {}
-        self._filter = chosen
+        self._lowest, self._ignored = lowest, ignored
         self.repair = repair
         self.execute = execute
         self._reading = Tally()
@@ -250,15 +238,14 @@ class _Run:
 
     def _shown(self, findings: Collection[Finding]) -> list[Finding]:
         """Return the findings that are shown, and count the others."""
-        shown = list(filter(self._filter.shows, findings))
+        shown = [
+            each for each in findings if each.severity.is_at_least(self._lowest) and each.code not in self._ignored
+        ]
         self.left_out += len(findings) - len(shown)
         return shown
 
-    def rows(self, registry: Registry, findings: Iterable[Finding]) -> Iterator[Row]:
-        """Yield a row for each finding, after its repair if requested."""
-        return (self._row(registry, finding) for finding in findings)
-
-    def _row(self, registry: Registry, finding: Finding) -> Row:
+    def row(self, registry: Registry, finding: Finding) -> Row:
+        """Return the row of a finding, after its repair if requested."""
         repaired, note = self._repair_finding(registry, finding) if self.repair else (None, None)
         if repaired:
             self._repaired += 1

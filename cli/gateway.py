@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, contextmanager
-from pathlib import Path
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from .shared.connect import connected, missing_brokers
 from .shared.global_options import Command
-from .shared.listening import HostName, file_limit, listening_tls, one_address
-from .shared.messages import say, show_warnings
-from .shared.options import Format, Options
-from .shared.output import Column, Output, Table
-from .shared.parameter_types import FilePath, usage_error
-from .shared.signals import raise_recorded, record_signals_in_loop
+from .shared.listening import HostName, file_limit, listening_tls, one_address, run_until_signal, tls_options
+from .shared.messages import show_warnings
+from .shared.options import Options
+from .shared.parameter_types import usage_error
+from .shared.signals import raise_recorded
 
 if TYPE_CHECKING:
     from zkgroups.coordinator import CoordinatorConfig, Storage
@@ -128,10 +125,6 @@ def group_storage(
         yield opened, coordinator_config(), routes
 
 
-_GATEWAYS: Final = Table("gateways", key="address", columns=(Column("ADDRESS", "address"),))
-_FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
-
-
 @click.command(cls=Command)
 @click.option(
     "--listen",
@@ -166,9 +159,7 @@ _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FI
     show_default=True,
     help="The strategy for which the Scala members are configured.",
 )
-@click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of the gateway (PEM).")
-@click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file.")
-@click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
+@tls_options
 @click.option(
     "--max-connections",
     type=click.IntRange(1),
@@ -215,7 +206,8 @@ def gateway(options: Options, /, **given: Any) -> None:
 
         show_warnings(options, logging.getLogger("zkgroups.gateway"))
         running = banner(options, settings, memory=given["memory"])
-        recorded = asyncio.run(_run(options, settings, Gateway(settings, config, storage, routes), running))
+        opened = _opened(Gateway(settings, config, storage, routes))
+        recorded = asyncio.run(run_until_signal(options, opened, str(settings.listen), "gateways", running))
     raise_recorded(recorded)
 
 
@@ -243,27 +235,6 @@ def _settings(options: Options, given: dict[str, Any]) -> GatewaySettings:
 
 
 @asynccontextmanager
-async def _listening(gateway: Gateway, settings: GatewaySettings) -> AsyncIterator[None]:
-    from zkgroups.exceptions import InvalidOptionError
-
-    async with AsyncExitStack() as stack:
-        try:
-            await stack.enter_async_context(gateway)
-        except OSError as error:
-            reason = os.strerror(error.errno) if error.errno else str(error)
-            raise InvalidOptionError(
-                "listen",
-                str(settings.listen),
-                f"the gateway cannot listen there: {reason}; choose another host or port",
-            ) from error
-        yield
-
-
-async def _run(options: Options, settings: GatewaySettings, gateway: Gateway, running: str) -> Sequence[int]:
-    """Run until a signal arrives, and return its number."""
-    recorded, signalled = record_signals_in_loop()
-    async with _listening(gateway, settings):
-        Output(options, default=Format.NAME).write(_GATEWAYS, [{"address": str(gateway.address)}])
-        say(options, running)
-        await signalled.wait()
-    return recorded
+async def _opened(gateway: Gateway) -> AsyncIterator[str]:
+    async with gateway:
+        yield str(gateway.address)

@@ -6,11 +6,11 @@ import gzip
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Self
 
 import click
 
@@ -40,8 +40,8 @@ from .shared.arguments import ChosenPartitions, is_chosen, matching_option, mayb
 from .shared.global_options import Group
 from .shared.messages import complain, say
 from .shared.options import ExitCode, Options
-from .shared.output import Column, Row, StreamedOutput, Table
-from .shared.parameter_types import FilePath, MomentType, usage_error
+from .shared.output import GROUP_AT, Column, Row, StreamedOutput, Table
+from .shared.parameter_types import FilePath, MomentType, combined, usage_error
 
 
 @click.group(cls=Group)
@@ -70,8 +70,6 @@ ZXID: Final = Column("ZXID", "zxid", show=hex)
 SESSION: Final = Column("SESSION", "session")
 ADDRESS: Final = Column("ADDRESS", "address")
 GROUP: Final = Column("GROUP", "group")
-TOPIC: Final = Column("TOPIC", "topic")
-PARTITION: Final = Column("PARTITION", "partition", right=True)
 INSTANCE: Final = Column("INSTANCE", "instance")
 HOST: Final = Column("HOST", "host", wide=True)
 DIALECT: Final = Column("DIALECT", "dialect", wide=True)
@@ -130,53 +128,45 @@ def marks(event: HistoryEvent) -> Iterator[str]:
         yield "incomplete"
 
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-
 def _checked_group(_ctx: click.Context, _param: click.Parameter, name: str | None) -> str | None:
     return None if name is None else check_group(name)
 
 
-def history_options(command: Decorated) -> Decorated:
-    """The options of all history commands, for `HistoryOptions.of`."""
-    for option in reversed(
-        (
-            click.option(
-                "--from-data-dir",
-                "data_dir",
-                metavar="DIR",
-                required=True,
-                type=FilePath(path_type=Path),
-                help="The dataDir of a ZooKeeper server, running or not, or a copy of it.",
-            ),
-            click.option(
-                "--data-log-dir",
-                metavar="DIR",
-                type=FilePath(path_type=Path),
-                help="The server's dataLogDir, if its logs are elsewhere.",
-            ),
-            click.option("--chroot", metavar="PATH", help="The chroot of the groups, e.g. /kafka."),
-            matching_option,
-            click.option(
-                "--since",
-                type=MomentType(),
-                help="Only from this moment on: 2026-01-31T12:00, yesterday, 2h (ago), or 0x1f (zxid).",
-            ),
-            click.option("--until", type=MomentType(), help="Only until this moment."),
-            session_option("--session", help="Only changes that this session has made."),
-            click.option(
-                "--server-log",
-                "server_logs",
-                metavar="FILE",
-                type=FilePath(path_type=Path),
-                multiple=True,
-                help="Show the addresses of clients, from the log of a server, as text or .gz. May be repeated: each "
-                "server logs its own clients. ZooKeeper 3.5 and later log them only at level DEBUG.",
-            ),
-        )
-    ):
-        command = option(command)
-    return command
+history_options: Final = combined(
+    click.option(
+        "--from-data-dir",
+        "data_dir",
+        metavar="DIR",
+        required=True,
+        type=FilePath(path_type=Path),
+        help="The dataDir of a ZooKeeper server, running or not, or a copy of it.",
+    ),
+    click.option(
+        "--data-log-dir",
+        metavar="DIR",
+        type=FilePath(path_type=Path),
+        help="The server's dataLogDir, if its logs are elsewhere.",
+    ),
+    click.option("--chroot", metavar="PATH", help="The chroot of the groups, e.g. /kafka."),
+    matching_option,
+    click.option(
+        "--since",
+        type=MomentType(),
+        help="Only from this moment on: 2026-01-31T12:00, yesterday, 2h (ago), or 0x1f (zxid).",
+    ),
+    click.option("--until", type=MomentType(), help="Only until this moment."),
+    session_option("--session", help="Only changes that this session has made."),
+    click.option(
+        "--server-log",
+        "server_logs",
+        metavar="FILE",
+        type=FilePath(path_type=Path),
+        multiple=True,
+        help="Show the addresses of clients, from the log of a server, as text or .gz. May be repeated: each "
+        "server logs its own clients. ZooKeeper 3.5 and later log them only at level DEBUG.",
+    ),
+)
+"""The options of all history commands, for `HistoryOptions.of`."""
 
 
 group_argument: Final = click.argument("group", metavar="[GROUP]", required=False, callback=_checked_group)
@@ -305,9 +295,7 @@ _VIOLATIONS: Final = Table(
         TIME,
         ZXID,
         Column("RULE", "rule", styles={"went-back": "red", "two-owners": "red", "commit-not-owner": "red"}),
-        GROUP,
-        TOPIC,
-        PARTITION,
+        *GROUP_AT,
         DIALECT._replace(wide=False),
         INSTANCE,
         HOST,
@@ -497,9 +485,7 @@ _COMMITS: Final = Table(
     columns=(
         TIME,
         ZXID,
-        GROUP,
-        TOPIC,
-        PARTITION,
+        *GROUP_AT,
         Column("BEFORE", "before", right=True),
         Column("OFFSET", "offset", right=True),
         SESSION,
@@ -567,9 +553,7 @@ _OWNERS: Final = Table(
     columns=(
         TIME,
         ZXID,
-        GROUP,
-        TOPIC,
-        PARTITION,
+        *GROUP_AT,
         Column("EVENT", "event", styles={"taken": "red", "expired": "yellow"}),
         Column("OWNER", "owner"),
         Column("OWNER-SESSION", "owner_session"),

@@ -39,11 +39,11 @@ from .shared.arguments import (
     session_option,
 )
 from .shared.connect import connected
-from .shared.errors import Tally
+from .shared.errors import Tally, or_say
 from .shared.global_options import Group
 from .shared.messages import say
 from .shared.options import Options
-from .shared.output import Column, Output, Row, Table
+from .shared.output import AT, Column, Output, Row, Table
 
 
 @click.group(cls=Group)
@@ -86,23 +86,13 @@ def list_members(options: Options, names: tuple[str, ...], matching: re.Pattern[
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else registry.groups()
         rows = _rows(describe_groups(registry, chosen, tally, must_exist=names))
-        Output(options).write(MEMBERS, _or_report_none(options, rows, tally))
+        Output(options).write(MEMBERS, or_say(options, rows, tally, "There are no registered instances."))
     tally.finish()
 
 
 def _rows(groups: Iterable[GroupDescription]) -> Iterator[Row]:
     for group in groups:
         yield from ({"group": group.group} | dict(row) for row in map(instance_row, group.instances))
-
-
-def _or_report_none(options: Options, rows: Iterable[Row], tally: Tally) -> Iterator[Row]:
-    """Yield the rows. If all groups were read and there are none, say so."""
-    is_empty = True
-    for row in rows:
-        is_empty = False
-        yield row
-    if is_empty and tally.all_done:
-        say(options, "There are no registered instances.")
 
 
 # `zkgroups members show`: show one registered instance in detail.
@@ -112,8 +102,7 @@ _OWNED: Final = Table(
     "partitions",
     key="partition",
     columns=(
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *AT,
         Column("CLAIMED", "claimed_ms", show=utc),
         Column("OWNER-NODE", "path"),
     ),
@@ -233,8 +222,7 @@ FREED: Final = Table(
     "partitions",
     key="partition",
     columns=(
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *AT,
         Column("OWNER", "instance"),
         Column("CLAIMED", "claimed_ms", show=utc),
     ),

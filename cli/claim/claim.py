@@ -51,7 +51,7 @@ from ..shared.connect import connected
 from ..shared.errors import add_hint
 from ..shared.messages import say, say_in_time
 from ..shared.options import Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
 from ..shared.parameter_types import Duration
 from ..shared.signals import raise_recorded, recorded_signals
 
@@ -303,9 +303,7 @@ CLAIMS: Final = Table(
     "claims",
     key="partition",
     columns=(
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("OFFSET", "offset", right=True),
         Column("INSTANCE", "instance"),
         Column("SESSION", "session"),

@@ -38,19 +38,17 @@ from ..shared.arguments import (
     topics_option,
 )
 from ..shared.connect import connected
-from ..shared.errors import Tally
+from ..shared.errors import Tally, or_say
 from ..shared.global_options import Command, Group, as_typed
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
 
 OWNERS: Final = Table(
     "owners",
     key="owner",
     columns=(
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("OWNER", "owner"),
         Column("SESSION", "session"),
         Column("SINCE", "claimed_ms", show=utc),
@@ -97,7 +95,8 @@ def list_owners(
     with connected(options) as registry:
         chosen = chosen_groups(registry, names, matching) if names or matching else None
         found = _owners(registry.describe(chosen), names, topics, tally)
-        Output(options).write(OWNERS, _or_message(options, (_row(options, *each) for each in found), tally))
+        rows = (_row(options, *each) for each in found)
+        Output(options).write(OWNERS, or_say(options, rows, tally, "There are no owners."))
     tally.finish()
 
 
@@ -194,15 +193,6 @@ def _release(options: Options, group: str, owner: Owner) -> str:
     if any(name.startswith("-") for name in place):
         place = ["--", *place]
     return shlex.join(["zkgroups", *as_typed(options), "release", *expected, *place])
-
-
-def _or_message(options: Options, rows: Iterator[Row], tally: Tally) -> Iterator[Row]:
-    """Yield the rows. If there are none, although every group could be read, print a message."""
-    row = None
-    for row in rows:
-        yield row
-    if row is None and tally.all_done:
-        say(options, "There are no owners.")
 
 
 # `zkgroups release`: take partitions away from their owner.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,7 +14,6 @@ import click
 
 from zkgroups import (
     CommittedOffset,
-    Consumergroup,
     ForbiddenNode,
     GroupDescription,
     GroupState,
@@ -54,7 +53,7 @@ from ..shared.errors import Tally, partly
 from ..shared.global_options import Command
 from ..shared.messages import complain, counted, say
 from ..shared.options import ExitCode, Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
 from ..shared.parameter_types import Duration, FilePath, usage_error
 from ..shared.private_files import file_exists
 from .describe import describe_groups, forbidden_nodes
@@ -89,9 +88,7 @@ COPIES: Final = Table(
     "offsets",
     key="group",
     columns=(
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("OFFSET", "offset", right=True),
     ),
 )
@@ -133,31 +130,24 @@ def copy(options: Options, group: str, to: str, execute: bool) -> None:
         ],
     )
     say(options, f"copied {group} to {to}" if execute else "Nothing was changed: add --execute to apply.")
-    paths = [
-        f"left out: {node.path} ({node.reason})"
-        for node in (each for each in found if isinstance(each, UnreadableNode))
-    ]
-    for path in paths:
-        complain(path)
-    if paths:
+    unreadable = [each for each in found if isinstance(each, UnreadableNode)]
+    for node in unreadable:
+        complain(f"left out: {node.path} ({node.reason})")
+    if unreadable:
         raise click.exceptions.Exit(ExitCode.PARTIAL)
 
 
 def _copyable(registry: Registry, group: str, to: str) -> list[CommittedOffset | UnreadableNode]:
     """Return the offsets to copy and the nodes to skip. A forbidden node is an error: it may hide offsets."""
-    _check_copy(registry.group(group), registry.group(to))
+    if not registry.group(group).exists():
+        raise GroupNotFoundError(group)
+    if registry.group(to).exists():
+        raise GroupExistsError(to)
     found = list(registry.group(group).offsets)
     for each in found:
         if isinstance(each, ForbiddenNode):
             raise NoPermissionError(each.path)
     return found
-
-
-def _check_copy(group: Consumergroup, to: Consumergroup) -> None:
-    if not group.exists():
-        raise GroupNotFoundError(group.name)
-    if to.exists():
-        raise GroupExistsError(to.name)
 
 
 # `zkgroups groups delete`: delete groups, after a dry run.
@@ -197,8 +187,19 @@ def delete(options: Options, names: tuple[str, ...], undo_file: Path | None, exe
         found = list(_deletable(registry, names, tally))
         if execute:
             saved = {each.group: plan_delete(_deleted_offsets(each)) for each in found}
+            nodes = {each.group: None if undo_file is None else _offset_nodes(each) for each in found}
             with saved_offsets_file(options, saved.items(), undo_file) as made:
-                output.write_done(DELETED, _deleted(options, registry, found, tally, saved, made, undo_file))
+                done = _deleted(
+                    options,
+                    registry,
+                    map(_deleted_row, found),
+                    tally,
+                    saved,
+                    made,
+                    lambda name: registry.group(name).delete(nodes[name]),
+                    if_interrupted="run the command again",
+                )
+                output.write_done(DELETED, done)
         else:
             output.write(DELETED, _shown(found, tally))
     if found and not execute:
@@ -235,20 +236,23 @@ def _shown(groups: Iterable[GroupDescription], tally: Tally) -> Iterator[Row]:
 def _deleted(
     options: Options,
     registry: Registry,
-    groups: Iterable[GroupDescription],
+    rows: Iterable[Row],
     tally: Tally,
     saved: Mapping[str, Sequence[OffsetChange]],
     made: dict[str, Sequence[OffsetChange]],
-    undo_file: Path | None,
+    delete: Callable[[str], object],
+    *,
+    if_interrupted: str,
 ) -> Iterator[Row]:
-    """Delete the groups, and yield a row for each. With an undo file, only if they have the offsets that were read."""
-    for each in groups:
-        name = each.group
+    """Delete the group of each row, and yield the row."""
+    for row in rows:
+        name = row["group"]
+        interrupted = f"interrupted in group {name!r}: some of its offsets may be deleted; {if_interrupted}"
         with tally.attempt(name), recorded_deletion(registry, name, saved[name], made):
-            with partly(f"interrupted in group {name!r}: some of its offsets may be deleted; run the command again"):
-                registry.group(name).delete(None if undo_file is None else _offset_nodes(each))
+            with partly(interrupted):
+                delete(name)
             say(options, f"deleted {name}")
-            yield _deleted_row(each)
+            yield row
 
 
 def _offset_nodes(group: GroupDescription) -> list[CommittedOffset | UnreadableNode]:
@@ -355,9 +359,20 @@ def prune(
         plan = [each for each in old if not unreadable_nodes(each.group)]
         output = Output(options)
         if execute:
-            saved = {each.group.group: plan_delete({offset.at: offset for offset in _offsets(each)}) for each in plan}
+            offsets = {each.group.group: _offsets(each) for each in plan}
+            saved = {name: plan_delete({each.at: each for each in known}) for name, known in offsets.items()}
             with saved_offsets_file(options, saved.items(), export, FileFormat.JSONL, backward=False) as made:
-                output.write_done(PRUNED, _delete_groups(options, registry, plan, age, tally, saved, made))
+                done = _deleted(
+                    options,
+                    registry,
+                    map(_pruned_row, plan),
+                    tally,
+                    saved,
+                    made,
+                    lambda name: registry.group(name).prune(offsets[name], unused_for=age),
+                    if_interrupted="the --export file has all",
+                )
+                output.write_done(PRUNED, done)
         else:
             output.write(PRUNED, map(_pruned_row, plan))
     if not plan and not names:
@@ -381,25 +396,6 @@ def _old_groups(registry: Registry, groups: Iterable[GroupDescription], age: int
         for name, created_at in registry.created_at(unused).items()
     ]
     return [each for each in idle if each.seconds >= age]
-
-
-def _delete_groups(
-    options: Options,
-    registry: Registry,
-    groups: Iterable[_UnusedGroup],
-    age: int,
-    tally: Tally,
-    saved: Mapping[str, Sequence[OffsetChange]],
-    made: dict[str, Sequence[OffsetChange]],
-) -> Iterator[Row]:
-    for each in groups:
-        name = each.group.group
-        interrupted = f"interrupted in group {name!r}: some of its offsets may be deleted; the --export file has all"
-        with tally.attempt(name), recorded_deletion(registry, name, saved[name], made):
-            with partly(interrupted):
-                registry.group(name).prune(_offsets(each), unused_for=age)
-            say(options, f"deleted {name}")
-            yield _pruned_row(each)
 
 
 def _offsets(each: _UnusedGroup) -> list[CommittedOffset]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from functools import partial
-from typing import Any, Final, NoReturn
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any, Final
 
 import click
 
@@ -35,10 +34,10 @@ from zkgroups.exceptions import GroupNotFoundError, NoPermissionError
 from ..shared.arguments import groups_argument
 from ..shared.connect import LAG_UNKNOWN, brokers, connected_with_topics, reported_as
 from ..shared.errors import Tally
+from ..shared.errors import watch as watch_rows
 from ..shared.global_options import Command
-from ..shared.messages import complain
 from ..shared.options import Options
-from ..shared.output import MOVED_TO, Column, Output, Row, Table, wait_while_read
+from ..shared.output import AT, MOVED_TO, Column, Output, Row, Table
 from ..shared.parameter_types import Duration
 from .lags import check_leaders
 
@@ -105,7 +104,6 @@ INSTANCES: Final = Table(
     ),
 )
 
-_AT: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
 _OFFSET: Final = Column("CURRENT-OFFSET", "offset", right=True)
 _COMMITTED: Final = Column("COMMITTED", "committed_ms", show=utc, wide=True)
 _OWNER: Final = Column("OWNER", "owners.id")
@@ -122,9 +120,9 @@ _LOG: Final = (
     Column("LAG", "lag", right=True),
 )
 
-PARTITIONS: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, _COMMITTED, *_CLAIMS))
+PARTITIONS: Final = Table("partitions", key="partition", columns=(*AT, _OFFSET, _COMMITTED, *_CLAIMS))
 
-PARTITIONS_WITH_LAG: Final = Table("partitions", key="partition", columns=(*_AT, _OFFSET, *_LOG, _COMMITTED, *_CLAIMS))
+PARTITIONS_WITH_LAG: Final = Table("partitions", key="partition", columns=(*AT, _OFFSET, *_LOG, _COMMITTED, *_CLAIMS))
 
 _MALFORMED: Final = Table(
     "malformed",
@@ -185,7 +183,7 @@ DESCRIPTIONS_WITH_LAG: Final = DESCRIPTIONS._replace(
 """Descriptions with lag, for commands that asked the brokers."""
 
 LAGS: Final = Table(
-    "lags", key="group", columns=(Column("GROUP", "group"), *_AT, _OFFSET, *_LOG, _COMMITTED, _OWNER, _NOTE)
+    "lags", key="group", columns=(Column("GROUP", "group"), *AT, _OFFSET, *_LOG, _COMMITTED, _OWNER, _NOTE)
 )
 """The lag of groups, one row per partition."""
 
@@ -454,7 +452,9 @@ def describe(options: Options, names: tuple[str, ...], watch: bool, interval: fl
     table = DESCRIPTIONS if options.bootstrap_server is None else DESCRIPTIONS_WITH_LAG
     with connected_with_topics(options) as registry:
         if watch:
-            _watch(output, table, partial(_descriptions, options, registry, names), interval)
+            watch_rows(
+                output, table, lambda *tallies: list(_descriptions(options, registry, names, *tallies)), interval
+            )
         tally = Tally()
         output.write(table, _descriptions(options, registry, names, tally, tally))
     tally.finish()
@@ -474,20 +474,3 @@ def _descriptions(
         logs = found_brokers.ranges([partition.at for group in groups for partition in group.partitions])
         check_leaders(found_brokers, logs)
     yield from (description_row(group, logs) for group in groups)
-
-
-def _watch(output: Output, table: Table, read: Callable[[Tally, Tally], Iterable[Row]], interval: float) -> NoReturn:
-    """Print the rows and the errors whenever they have changed, until a group cannot be shown, or a signal."""
-    shown: tuple[list[Row], list[str]] | None = None
-    while True:
-        errors: list[str] = []
-        tally = Tally(errors.append)
-        rows = list(read(tally, Tally(errors.append)))
-        if (rows, errors) != shown:
-            output.separate(first=shown is None)
-            output.write(table, rows)
-            for error in errors:  # after the screen was cleared
-                complain(error)
-            shown = rows, errors
-        tally.finish()
-        wait_while_read(interval)

@@ -28,7 +28,7 @@ from ..shared.connect import connected_with_topics
 from ..shared.global_options import Command
 from ..shared.messages import complain
 from ..shared.options import Format, Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import AT, Column, Output, Row, Table
 
 # The explanation of a group in sentences. They say only what matters: partitions in place are counted.
 
@@ -270,8 +270,7 @@ _PARTITIONS: Final = Table(
     "partitions",
     key="partition",
     columns=(
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *AT,
         Column("OWNER", "owner"),
         Column("PLANNED", "planned"),
         Column("PLACEMENT", "placement"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 from click.core import ParameterSource
@@ -20,7 +20,7 @@ from ..shared.engine_options import engine_option as engine_option_of
 from ..shared.engine_options import installed
 from ..shared.messages import ShowText, is_hidden, progress
 from ..shared.options import Options
-from ..shared.parameter_types import Duration, FolderUri, usage_error
+from ..shared.parameter_types import Decorator, Duration, FolderUri, combined, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.kafka import BrokerOptions
@@ -98,8 +98,6 @@ def check_zookeeper(zookeeper: ZooKeeperSource) -> list[str]:
 # `--engine`: move groups in this process, or with Spark.
 
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
 LOCAL_GROUPS: Final = 4_000
 LOCAL_OFFSETS: Final = 200_000
 """Up to this size, `auto` does not start Spark. Starting Spark and its workers takes as much processor time as this
@@ -109,12 +107,10 @@ _STEPS: Final = 2
 """The calls of `on_progress` of each step."""
 
 
-def engine_option(command: Decorated) -> Decorated:
-    """`--engine`, as `engine`: see `EngineOptions`."""
-    return engine_option_of(
-        "Where to do the work. local is this process, which starts faster. auto chooses Spark for a large plan, "
-        "a folder on another file system, and with --master or --conf. -v says which and why.",
-    )(command)
+engine_option: Final = engine_option_of(
+    "Where to do the work. local is this process, which starts faster. auto chooses Spark for a large plan, "
+    "a folder on another file system, and with --master or --conf. -v says which and why.",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,30 +185,32 @@ class _PolicyChoice(click.Choice[str]):
 _DEFAULT_IS_THE_PLANS: Final = " The default is the choice of the plan."
 
 
-def policy_options(*, of_plan: bool = False) -> Callable[[Decorated], Decorated]:
+def policy_options(*, of_plan: bool = False) -> Decorator[Any]:
     """Add the options `on_out_of_range` and `on_unreadable`. With `of_plan`, a plan has made the choice already."""
     options: dict[str, Any] = {"type": _PolicyChoice([each.value for each in Policy])}
     options |= {} if of_plan else {"default": Policy.BLOCK.value, "show_default": True}
     more = _DEFAULT_IS_THE_PLANS if of_plan else ""
-    outside = click.option(
-        "--on-out-of-range",
-        **options,
-        help="How to treat an offset outside the log, or of an earlier topic with that name: as in --on-unreadable."
-        f"{more}",
+    return combined(
+        click.option(
+            "--on-out-of-range",
+            **options,
+            help="How to treat an offset outside the log, or of an earlier topic with that name: as in --on-unreadable."
+            f"{more}",
+        ),
+        click.option(
+            "--on-unreadable",
+            **options,
+            help="How to treat a node that holds no offset: block its group, write the log start (earliest) or the log "
+            f"end (latest), or skip it, and let auto.offset.reset decide.{more}",
+        ),
     )
-    unreadable = click.option(
-        "--on-unreadable",
-        **options,
-        help="How to treat a node that holds no offset: block its group, write the log start (earliest) or the log end "
-        f"(latest), or skip it, and let auto.offset.reset decide.{more}",
-    )
-    return lambda command: outside(unreadable(command))
 
 
-def rule_options(command: Decorated) -> Decorated:
-    """Add the options that `rule_of` reads."""
-    backward = click.option("--backward", is_flag=True, help="Write offsets even if the target has a higher one.")
-    return policy_options()(backward(command))
+rule_options: Final = combined(
+    policy_options(),
+    click.option("--backward", is_flag=True, help="Write offsets even if the target has a higher one."),
+)
+"""The options that `rule_of` reads."""
 
 
 def rule_is_given() -> bool:
@@ -236,45 +234,20 @@ def rule_of(given: dict[str, Any], *, skip_stale: bool = False, planned: str | N
     )
 
 
-def stale_options(command: Decorated) -> Decorated:
-    """Add the options `stale_after` and `skip_stale`, for offsets that were not written for long."""
-    after = click.option(
+stale_options: Final = combined(
+    click.option(
         "--stale-after",
         type=Duration(needs_unit=True),
         help="Offsets not written for this long, such as 90d, are stale.",
-    )
-    skip = click.option("--skip-stale", is_flag=True, help="Skip stale offsets; needs --stale-after.")
-    return after(skip(command))
+    ),
+    click.option("--skip-stale", is_flag=True, help="Skip stale offsets; needs --stale-after."),
+)
+"""For offsets that were not written for long."""
 
 
 def check_stale(stale_after: float | None, *, skip_stale: bool) -> None:
     if skip_stale and stale_after is None:
         raise usage_error("--skip-stale needs --stale-after DURATION")
-
-
-def rename_options(command: Decorated) -> Decorated:
-    """Add the options that `renaming_of` reads."""
-    names = click.option(
-        "--rename",
-        "names",
-        metavar="OLD=NEW",
-        multiple=True,
-        callback=_names,
-        help="Give a group another name on the brokers; may be repeated.",
-    )
-    expression = click.option(
-        "--rename-regex",
-        "expression",
-        nargs=2,
-        metavar="REGEX NEW",
-        help=r"Rename groups whose whole name matches; \1 in NEW is the text in the first parentheses.",
-    )
-    return names(expression(command))
-
-
-def renaming_of(given: dict[str, Any]) -> Renaming:
-    """Remove the values of `rename_options` from the options of a command."""
-    return Renaming(given.pop("names"), *(given.pop("expression") or ()))
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
@@ -286,3 +259,28 @@ def _names(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...])
         if found.setdefault(check_group(old), check_group(new)) != new:
             raise click.BadParameter(f"group {old!r} has two new names: give it only one")
     return found
+
+
+rename_options: Final = combined(
+    click.option(
+        "--rename",
+        "names",
+        metavar="OLD=NEW",
+        multiple=True,
+        callback=_names,
+        help="Give a group another name on the brokers; may be repeated.",
+    ),
+    click.option(
+        "--rename-regex",
+        "expression",
+        nargs=2,
+        metavar="REGEX NEW",
+        help=r"Rename groups whose whole name matches; \1 in NEW is the text in the first parentheses.",
+    ),
+)
+"""The options that `renaming_of` reads."""
+
+
+def renaming_of(given: dict[str, Any]) -> Renaming:
+    """Remove the values of `rename_options` from the options of a command."""
+    return Renaming(given.pop("names"), *(given.pop("expression") or ()))

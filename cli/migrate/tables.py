@@ -14,7 +14,7 @@ from zkgroups.core.migration.offset_decision import NOT_WRITTEN, Action, Policy,
 from zkgroups.core.migration.plan_rows import GroupPlan, GroupResult, Match, Outcome, PlanRow
 from zkgroups.core.times import utc
 
-from ..shared.output import Column, Row, Table
+from ..shared.output import AT, Column, Row, Table
 
 DAY: Final = 86_400.0
 
@@ -24,7 +24,6 @@ _COLOURS: Final = {
 }
 
 _GROUP: Final = (Column("GROUP", "group"), Column("TARGET", "target"))
-_PARTITION: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
 
 
 def days(seconds: float) -> str:
@@ -179,7 +178,7 @@ OFFSETS: Final = Table(
     key="partition",
     columns=(
         *_GROUP,
-        *_PARTITION,
+        *AT,
         Column("OFFSET", "offset", right=True),
         Column("COMMITTED", "committed_ms", wide=True, show=utc),
         Column("STALE", "stale", wide=True, show=lambda stale: "yes" if stale else "no"),
@@ -251,7 +250,7 @@ REPORT: Final = Table(
     key="partition",
     columns=(
         *_GROUP,
-        *_PARTITION,
+        *AT,
         Column("STEP", "step"),
         Column("FOUND", "found", right=True),
         Column("WRITTEN", "written", right=True),
@@ -267,7 +266,7 @@ MATCHES: Final = Table(
     key="partition",
     columns=(
         *_GROUP,
-        *_PARTITION,
+        *AT,
         Column("ZOOKEEPER", "offset", right=True),
         Column("KAFKA", "native", right=True),
         Column("EXPECTED", "expected", right=True),

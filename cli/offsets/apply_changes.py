@@ -9,11 +9,11 @@ from __future__ import annotations
 import os
 import shlex
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import click
 
@@ -35,8 +35,8 @@ from ..shared.errors import Tally, sentence
 from ..shared.global_options import as_typed
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.output import Column, Output, Row, Table
-from ..shared.parameter_types import FilePath
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
+from ..shared.parameter_types import FilePath, combined
 from ..shared.private_files import file_exists, replace_file, write_new_file
 from ..shared.signals import Terminated
 from .read import Marks, marks_of, refuse_marked
@@ -49,24 +49,21 @@ from .read import Marks, marks_of, refuse_marked
 
 Changes: TypeAlias = Iterable[tuple[str, Sequence[OffsetChange]]]
 """The changes of each group."""
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-
-def undo_file_option(command: Decorated) -> Decorated:
-    """Add `--undo-file` to a command, as `undo_file`."""
-    return click.option(
-        "--undo-file",
-        metavar="FILE",
-        type=FilePath(path_type=Path),
-        callback=_check_new,
-        help="Save the old offsets to this new file first. `zkgroups offsets import` restores them.",
-    )(command)
 
 
 def _check_new(_ctx: click.Context, _param: click.Parameter, file: Path | None) -> Path | None:
     if file is not None and os.path.lexists(file):
         raise file_exists(file)
     return file
+
+
+undo_file_option: Final = click.option(
+    "--undo-file",
+    metavar="FILE",
+    type=FilePath(path_type=Path),
+    callback=_check_new,
+    help="Save the old offsets to this new file first. `zkgroups offsets import` restores them.",
+)
 
 
 @contextmanager
@@ -161,9 +158,7 @@ CHANGES: Final = Table(
     "changes",
     key="partition",
     columns=(
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("OLD", "old", right=True),
         Column("NEW", "new", right=True),
         Column("DELTA", "delta", right=True, show="{:+d}".format),
@@ -190,12 +185,14 @@ class ApplyOptions:
     undo_file: Path | None
 
 
-def apply_options(command: Decorated) -> Decorated:
-    """Add the options of `ApplyOptions` to a command."""
-    force = click.option(
+apply_options: Final = combined(
+    execute_option,
+    click.option(
         "--force", is_flag=True, help="Change offsets even if the group has registered instances, or was migrated."
-    )
-    return execute_option(force(undo_file_option(command)))
+    ),
+    undo_file_option,
+)
+"""The options of `ApplyOptions`."""
 
 
 def apply_changes(

@@ -51,7 +51,7 @@ from ..shared.errors import Tally
 from ..shared.global_options import Group
 from ..shared.messages import say
 from ..shared.options import ExitCode, Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
 from ..shared.parameter_types import usage_error
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .files import diff, export, import_offsets, plan_each
@@ -72,9 +72,7 @@ _OFFSETS: Final = Table(
     "offsets",
     key="partition",
     columns=(
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("OFFSET", "offset", right=True),
         Column("COMMITTED", "committed_ms", show=utc, wide=True),
         Column("VERSION", "version", wide=True, right=True),

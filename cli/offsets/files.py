@@ -35,7 +35,7 @@ from ..shared.errors import Tally
 from ..shared.global_options import Command
 from ..shared.messages import complain, say
 from ..shared.options import ExitCode, Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import AT, Column, Output, Row, Table
 from ..shared.parameter_types import FilePath, read_text, source_name, usage_error, write_lines
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .from_parquet import AuditSource, OffsetSelection, SnapshotSource, snapshot_options, snapshot_source
@@ -172,8 +172,7 @@ _DIFFERENCES: Final = Table(
     "differences",
     key="partition",
     columns=(
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *AT,
         Column("A", "a", right=True),
         Column("B", "b", right=True),
         Column("DELTA", "delta", right=True, show="{:+d}".format),

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -33,15 +33,13 @@ from ..shared.engine_options import (
 from ..shared.errors import Tally
 from ..shared.messages import complain, say
 from ..shared.options import Options
-from ..shared.parameter_types import FolderUri, usage_error
+from ..shared.parameter_types import Decorator, FolderUri, combined, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.audit.journal import Journal
     from zkgroups.snapshots.layout import ChosenSnapshot
     from zkgroups.snapshots.local_snapshot import ArrowLayout
     from zkgroups.snapshots.restore import RestorableTopic
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,15 +250,14 @@ def _error(node: UnreadableNode, source: str) -> MalformedNodeError | NoPermissi
 # Options
 
 
-def snapshot_options(help: str) -> Callable[[Decorated], Decorated]:
-    """Add `--from-snapshot` and the options of `SnapshotChoice` to a command; see `snapshot_source`."""
+snapshot_choice_options: Final = combined(at_option(), cluster_option, spark_options)
+"""The options of `SnapshotChoice`."""
 
-    def decorate(command: Decorated) -> Decorated:
-        return click.option("--from-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help=help)(
-            snapshot_choice_options(command)
-        )
 
-    return decorate
+def snapshot_options(help: str) -> Decorator[Any]:
+    """Return `--from-snapshot` and the options of `SnapshotChoice`; see `snapshot_source`."""
+    snapshot = click.option("--from-snapshot", "snapshot", metavar="DEST", type=FolderUri(), help=help)
+    return combined(snapshot, snapshot_choice_options)
 
 
 def snapshot_source(given: dict[str, Any]) -> SnapshotSource | None:
@@ -270,11 +267,6 @@ def snapshot_source(given: dict[str, Any]) -> SnapshotSource | None:
         return SnapshotSource(destination, choice)
     choice.check_unused("--from-snapshot DEST")
     return None
-
-
-def snapshot_choice_options(command: Decorated) -> Decorated:
-    """Add the options of `SnapshotChoice` to a command."""
-    return at_option()(cluster_option(spark_options(command)))
 
 
 def snapshot_choice_of(given: dict[str, Any]) -> SnapshotChoice:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
@@ -43,7 +43,7 @@ from ..shared.errors import Tally
 from ..shared.global_options import Command
 from ..shared.messages import say
 from ..shared.options import Options
-from ..shared.parameter_types import Duration, FilePath, FolderUri, Time, source_name, usage_error
+from ..shared.parameter_types import Duration, FilePath, FolderUri, Time, combined, source_name, usage_error
 from .apply_changes import ApplyOptions, GroupChanges, apply_changes, apply_options
 from .files import OffsetsByGroup, offsets_by_group, read_records, saved_offsets
 from .from_parquet import AuditSource, OffsetSelection, SnapshotSource, snapshot_choice_of, snapshot_choice_options
@@ -52,8 +52,6 @@ from .read import GroupOffsets, existing_groups, read_offsets_by_group
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
 
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 FLAG_TARGETS: Final[Mapping[str, Target]] = {
     "to_earliest": ToEarliest(),
@@ -142,7 +140,7 @@ def option_text(name: str) -> str:
 # Options
 
 
-_OPTIONS: Final = (
+target_options: Final = combined(
     click.option("--to-earliest", is_flag=True, help="To the log start. Needs brokers."),
     click.option("--to-latest", is_flag=True, help="To the log end. Needs brokers."),
     click.option("--to-current", is_flag=True, help="To the committed offset; if none is committed, to the log end."),
@@ -180,13 +178,7 @@ _OPTIONS: Final = (
     ),
     snapshot_choice_options,
 )
-
-
-def target_options(command: Decorated) -> Decorated:
-    """Add all options of the target to a command; see `reset_request`."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
+"""All options of the target; see `reset_request`."""
 
 
 def reset_request(given: dict[str, Any], selection: OffsetSelection) -> ResetRequest:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import AsyncIterator, Iterable
+from contextlib import ExitStack, asynccontextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,16 +19,16 @@ from zkgroups.serve import check_installed
 from ..shared.arguments import expression
 from ..shared.connect import address, brokers, find_topics, open_registry
 from ..shared.global_options import Command
-from ..shared.listening import HostName, file_limit, listening_tls, one_address
-from ..shared.messages import say, show_warnings
-from ..shared.options import Format, Options
-from ..shared.output import Column, Output, Table
+from ..shared.listening import HostName, file_limit, listening_tls, one_address, run_until_signal, tls_options
+from ..shared.messages import show_warnings
+from ..shared.options import Options
 from ..shared.parameter_types import Duration, FilePath
-from ..shared.signals import raise_recorded, record_signals_in_loop
+from ..shared.signals import raise_recorded
 from .status import limit_options
 
 if TYPE_CHECKING:
     from zkgroups.kafka import Brokers
+    from zkgroups.kafka.wire.errors import Address
     from zkgroups.serve.settings import MetricSettings
     from zkgroups.serve.sweeper import Sweeper
     from zkgroups.serve.web.access import Access
@@ -93,7 +92,6 @@ def check_exposure(host: str, access: Access, *, has_client_ca: bool, told: bool
     )
 
 
-_SERVERS: Final = Table("servers", key="address", columns=(Column("ADDRESS", "address"),))
 _FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
 _SHORTEST: Final = 1.0
 _MOST_CONNECTIONS: Final = 2000
@@ -157,9 +155,7 @@ _MOST_CONNECTIONS: Final = 2000
     metavar="NAME",
     help="A name of this server that browsers use. IP addresses and localhost are always accepted. Repeatable.",
 )
-@click.option("--listen-cert", **_FILE, help="Use TLS: the certificate of this server (PEM).")
-@click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file.")
-@click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM).")
+@tls_options
 @click.pass_obj
 def serve(options: Options, /, **given: Any) -> None:
     """Serve metrics for Prometheus, a JSON API, and a live page of all groups.
@@ -198,7 +194,9 @@ def serve(options: Options, /, **given: Any) -> None:
     with ExitStack() as stack:
         sweeper = stack.enter_context(_sweeper(options, given, stack))
         app = App(sweeper.publisher, _metric_settings(given), access)
-        recorded = asyncio.run(_run(options, app, (listen.host, listen.port), tls))
+        running = "The server is running. Ctrl-C stops it."
+        opened = _opened(app, listen, tls)
+        recorded = asyncio.run(run_until_signal(options, opened, str(listen), "servers", running))
     raise_recorded(recorded)
 
 
@@ -248,22 +246,11 @@ def _metric_settings(given: dict[str, Any]) -> MetricSettings:
     )
 
 
-async def _run(options: Options, app: App, address: tuple[str, int], tls: Any) -> Sequence[int]:
-    """Run until a signal arrives, and return its number."""
-    from zkgroups.exceptions import InvalidOptionError
+@asynccontextmanager
+async def _opened(app: App, listen: Address, tls: Any) -> AsyncIterator[str]:
     from zkgroups.serve.web.app import listening_socket, served
 
-    recorded, signalled = record_signals_in_loop()
-    try:
-        listening = listening_socket(*address)
-    except OSError as error:
-        reason = os.strerror(error.errno) if error.errno else str(error)
-        shown = ":".join(map(str, address))
-        raise InvalidOptionError("listen", shown, f"cannot listen there: {reason}; choose another address") from error
+    listening = listening_socket(listen.host, listen.port)
     async with served(app, listening, tls):
         host, port = listening.getsockname()[:2]
-        url = f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"
-        Output(options, default=Format.NAME).write(_SERVERS, [{"address": url}])
-        say(options, "The server is running. Ctrl-C stops it.")
-        await signalled.wait()
-    return recorded
+        yield f"{'http' if tls is None else 'https'}://{f'[{host}]' if ':' in host else host}:{port}"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, NoReturn, TypeVar
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import click
 
@@ -24,13 +24,12 @@ from ..groups.lags import check_leaders
 from ..shared.arguments import chosen_groups, matching_option, maybe_groups_argument
 from ..shared.connect import LAG_UNKNOWN, brokers, connected_with_topics, reported_as
 from ..shared.errors import Tally
+from ..shared.errors import watch as watch_rows
 from ..shared.global_options import Command
-from ..shared.messages import complain, say
+from ..shared.messages import say
 from ..shared.options import ExitCode, Format, Options
 from ..shared.output import Column, Output, Row, Table, wait_while_read
-from ..shared.parameter_types import Duration
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from ..shared.parameter_types import Duration, combined
 
 _RATES_AFTER: Final = 5.0
 """The seconds between the two sweeps of --rates."""
@@ -71,34 +70,30 @@ _RATES: Final = (
 STATUSES_WITH_RATES: Final = STATUSES._replace(columns=(*STATUSES.columns[:7], *_RATES, *STATUSES.columns[7:]))
 
 
-def limit_options(command: Decorated) -> Decorated:
-    """Add the options for the limits of statuses."""
-    added = (
-        click.option(
-            "--allowed-lag",
-            type=click.IntRange(0),
-            default=0,
-            show_default=True,
-            help="A lag of at most this many messages is always OK.",
-        ),
-        click.option(
-            "--abandoned-after",
-            type=Duration(needs_unit=True),
-            default="1d",
-            show_default=True,
-            help="A group with unread messages, without members and without a commit for this long is ABANDONED.",
-        ),
-        click.option(
-            "--stale-after",
-            type=Duration(needs_unit=True),
-            default="90d",
-            show_default=True,
-            help="A group without members and without a commit for this long is STALE.",
-        ),
-    )
-    for option in reversed(added):
-        command = option(command)
-    return command
+limit_options: Final = combined(
+    click.option(
+        "--allowed-lag",
+        type=click.IntRange(0),
+        default=0,
+        show_default=True,
+        help="A lag of at most this many messages is always OK.",
+    ),
+    click.option(
+        "--abandoned-after",
+        type=Duration(needs_unit=True),
+        default="1d",
+        show_default=True,
+        help="A group with unread messages, without members and without a commit for this long is ABANDONED.",
+    ),
+    click.option(
+        "--stale-after",
+        type=Duration(needs_unit=True),
+        default="90d",
+        show_default=True,
+        help="A group without members and without a commit for this long is STALE.",
+    ),
+)
+"""The limits of statuses."""
 
 
 @click.command(cls=Command)
@@ -178,7 +173,13 @@ def status(
             return sorted(state.groups.values(), key=ORDERS["status"])
 
         if watch:
-            _watch(output, table, read, interval, fail_on, folded=folded)
+            groups: list[GroupPicture] = []
+
+            def rows(tally: Tally, of_brokers: Tally) -> list[Row]:
+                groups[:] = read(tally, of_brokers)
+                return list(_rows(groups, folded=folded))
+
+            watch_rows(output, table, rows, interval, always=True, check=lambda: _fail(groups, fail_on))
         tally = Tally()
         groups = read(tally, tally)
         if rates and groups:
@@ -210,31 +211,6 @@ def sweep_groups(
                 check_leaders(asked, BrokerReader(asked, state.ends).read_or_raise(groups, clock=now_ms))
 
     sweep(registry, names, state, read_logs)
-
-
-def _watch(
-    output: Output,
-    table: Table,
-    read: Callable[[Tally, Tally], list[GroupPicture]],
-    interval: float,
-    fail_on: str | None,
-    *,
-    folded: bool,
-) -> NoReturn:
-    """Print the groups and the errors after each sweep, until a group cannot be shown, or a signal."""
-    is_first = True
-    while True:
-        errors: list[str] = []
-        tally = Tally(errors.append)
-        groups = read(tally, Tally(errors.append))
-        output.separate(first=is_first)
-        output.write(table, _rows(groups, folded=folded))
-        for error in errors:
-            complain(error)
-        tally.finish()
-        _fail(groups, fail_on)
-        is_first = False
-        wait_while_read(interval)
 
 
 def _fail(groups: Iterable[GroupPicture], fail_on: str | None) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Iterable
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import click
 
@@ -14,7 +14,7 @@ from zkgroups.core.znodes.states import GroupState
 from zkgroups.core.znodes.topic_partition import check_group, check_instance
 
 from .options import Options
-from .parameter_types import PartitionNumbers, TopicOrPartitions, TopicPartitions, is_numbers
+from .parameter_types import Decorator, PartitionNumbers, TopicOrPartitions, TopicPartitions, combined, is_numbers
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -117,8 +117,6 @@ complete_topics = _completing(_topics)
 complete_partitions = _completing(_partitions_of)
 complete_instances = _completing(_instances)
 
-
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 TOPIC = TopicOrPartitions()
 NUMBERS = PartitionNumbers()
@@ -269,7 +267,7 @@ groups_then_topic_argument = click.argument(
 """Any number of groups, as `names`; or partitions of one group, which `topics_option` passes on."""
 
 
-def topic_argument(*, required: bool = True) -> Callable[[Decorated], Decorated]:
+def topic_argument(*, required: bool = True) -> Decorator[Any]:
     """Return the argument TOPIC, which may contain partitions, for `named_partitions`."""
     return click.argument(
         "topic",
@@ -283,22 +281,14 @@ def topic_argument(*, required: bool = True) -> Callable[[Decorated], Decorated]
     )
 
 
-def _numbers_argument(**more: Any) -> Callable[[Decorated], Decorated]:
+def _numbers_argument(**more: Any) -> Decorator[Any]:
     return click.argument(
         "partitions", metavar="[PARTITION...]", nargs=-1, type=NUMBERS, shell_complete=complete_partitions, **more
     )
 
 
-def partitions_arguments(command: Decorated) -> Decorated:
-    """TOPIC PARTITION..., or TOPIC:0,1, as `partitions`: a list of `TopicPartition`."""
-    return topic_argument()(_numbers_argument(callback=_partitions)(command))
-
-
-def maybe_partitions_arguments(command: Decorated) -> Decorated:
-    """[TOPIC] [PARTITION...], and `--topic`, as `topics`; see `topics_option`."""
-    numbers = _numbers_argument(is_eager=True, expose_value=False, callback=_keep_partitions)
-    return topic_argument(required=False)(numbers(topics_option(command)))
-
+partitions_arguments: Final = combined(topic_argument(), _numbers_argument(callback=_partitions))
+"""TOPIC PARTITION..., or TOPIC:0,1, as `partitions`: a list of `TopicPartition`."""
 
 instance_argument = click.argument(
     "instance", metavar="INSTANCE", callback=_checked_instance, shell_complete=complete_instances
@@ -317,6 +307,13 @@ topics_option = click.option(
 )
 """The chosen topics and partitions, as `topics`; None means all. See `is_chosen`."""
 
+maybe_partitions_arguments: Final = combined(
+    topic_argument(required=False),
+    _numbers_argument(is_eager=True, expose_value=False, callback=_keep_partitions),
+    topics_option,
+)
+"""[TOPIC] [PARTITION...], and `--topic`, as `topics`; see `topics_option`."""
+
 execute_option = click.option(
     "--execute",
     is_flag=True,
@@ -325,7 +322,7 @@ execute_option = click.option(
 """The flag of commands that are dry runs by default, as `execute`."""
 
 
-def instance_option(*names: str, help: str, required: bool = False) -> Callable[[Decorated], Decorated]:
+def instance_option(*names: str, help: str, required: bool = False) -> Decorator[Any]:
     """Return an option for an instance id, which is checked and completed."""
     return click.option(
         *names,
@@ -337,7 +334,7 @@ def instance_option(*names: str, help: str, required: bool = False) -> Callable[
     )
 
 
-def session_option(*names: str, help: str) -> Callable[[Decorated], Decorated]:
+def session_option(*names: str, help: str) -> Decorator[Any]:
     """Return an option for the id of a ZooKeeper session, as `session`."""
     return click.option(*names, "session", metavar="HEX", callback=_session, help=help)
 

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import click
 
@@ -19,7 +19,7 @@ from zkgroups.exceptions import MissingDependencyError
 from .arguments import complete_layouts
 from .messages import ShowText, progress, say, status_line
 from .options import Options
-from .parameter_types import SnapshotChoice, usage_error
+from .parameter_types import Decorator, SnapshotChoice, combined, usage_error
 
 if TYPE_CHECKING:
     from zkgroups.core.layouts.layout import Layout
@@ -28,39 +28,11 @@ if TYPE_CHECKING:
 # `--layout`, `--stored` and `--value`: where the offsets are, and how they are stored. Commands get one `layout`.
 
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
 _STORED: Final = "zkgroups.layout.stored"
 _VALUE: Final = "zkgroups.layout.value"
 
 
-def layout_options(command: Decorated) -> Decorated:
-    """Add the three options, which pass a `Layout` as `layout`; `LEGACY` by default."""
-    layout = click.option(
-        "--layout",
-        metavar="LAYOUT",
-        callback=_layout,
-        shell_complete=complete_layouts,
-        help="Read offsets that another system keeps: kafka-1.1.0, storm:/PATH, trident:/PATH, spark:/PATH, or a path "
-        "such as '/x/{group}/{topic}/{partition}'. `zkgroups layouts detect` finds them.",
-    )
-    stored = _part_option(
-        "--stored",
-        _STORED,
-        type=click.Choice([each.value for each in Stored]),
-        help="With a path: the number is the next message to read (next, the default) or the last processed one "
-        "(last). With spark: from or until.",
-    )
-    value = _part_option(
-        "--value",
-        _VALUE,
-        metavar="FORMAT",
-        help="With a path: where the number is in the node: decimal (the default), json:FIELD or regex:EXPRESSION.",
-    )
-    return layout(stored(value(command)))
-
-
-def _part_option(name: str, key: str, **attributes: Any) -> Callable[[Decorated], Decorated]:
+def _part_option(name: str, key: str, **attributes: Any) -> Decorator[Any]:
     """Return an option whose value the callback of `--layout` uses, which runs later."""
 
     def keep(ctx: click.Context, _param: click.Parameter, text: str | None) -> None:
@@ -80,6 +52,31 @@ def _layout(ctx: click.Context, _param: click.Parameter, text: str | None) -> La
     words = [text] if stored is None else [text, f"--stored {stored}"]
     return parse_layout(" ".join(words if value is None else [*words, f"--value {value}"]))
 
+
+layout_options: Final = combined(
+    click.option(
+        "--layout",
+        metavar="LAYOUT",
+        callback=_layout,
+        shell_complete=complete_layouts,
+        help="Read offsets that another system keeps: kafka-1.1.0, storm:/PATH, trident:/PATH, spark:/PATH, or a path "
+        "such as '/x/{group}/{topic}/{partition}'. `zkgroups layouts detect` finds them.",
+    ),
+    _part_option(
+        "--stored",
+        _STORED,
+        type=click.Choice([each.value for each in Stored]),
+        help="With a path: the number is the next message to read (next, the default) or the last processed one "
+        "(last). With spark: from or until.",
+    ),
+    _part_option(
+        "--value",
+        _VALUE,
+        metavar="FORMAT",
+        help="With a path: where the number is in the node: decimal (the default), json:FIELD or regex:EXPRESSION.",
+    ),
+)
+"""Three options, which pass a `Layout` as `layout`; `LEGACY` by default."""
 
 # Options of commands that run Spark, and a Spark session with a progress bar.
 
@@ -123,46 +120,10 @@ class SparkOptions:
             yield session
 
 
-def spark_options(command: Decorated) -> Decorated:
-    """`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
-    conf = click.option(
-        "--conf",
-        "settings",
-        metavar="KEY=VALUE",
-        multiple=True,
-        callback=_settings,
-        help="A Spark setting; may be repeated.",
-    )
-    master = click.option("--master", metavar="URL", help="The Spark master. By default Spark runs on this machine.")
-    return master(conf(command))
-
-
-def writing_options(command: Decorated) -> Decorated:
-    """`spark_options`, and `--shared-file-system` for commands whose workers write files."""
-    shared = click.option(
-        "--shared-file-system",
-        is_flag=True,
-        is_eager=True,
-        expose_value=False,
-        callback=_shared,
-        help="With --master: declare that all machines of Spark have mounted the folder.",
-    )
-    return shared(spark_options(command))
-
-
 def _shared(ctx: click.Context, _param: click.Parameter, given: bool) -> None:
     """Store the flag for the callback of --conf, which runs later and adds it to the settings."""
     if given:
         ctx.meta[_SHARED] = "true"
-
-
-def selection_options(command: Decorated) -> Decorated:
-    """`--groups` and `--topics`, as `groups` and `topics`. Bad expressions are reported before anything is read."""
-    groups, topics = (
-        click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
-        for what in ("groups", "topics")
-    )
-    return groups(topics(command))
 
 
 def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -171,7 +132,50 @@ def _regex(_ctx: click.Context, param: click.Parameter, text: str | None) -> str
     return text
 
 
-def at_option(default: str = "latest by default") -> Callable[[Decorated], Decorated]:
+def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
+    for setting in given:
+        if "=" not in setting:
+            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
+    shared = {_SHARED: ctx.meta[_SHARED]} if _SHARED in ctx.meta else {}
+    return dict(setting.split("=", 1) for setting in given) | shared
+
+
+spark_options: Final = combined(
+    click.option("--master", metavar="URL", help="The Spark master. By default Spark runs on this machine."),
+    click.option(
+        "--conf",
+        "settings",
+        metavar="KEY=VALUE",
+        multiple=True,
+        callback=_settings,
+        help="A Spark setting; may be repeated.",
+    ),
+)
+"""`--master` and `--conf`, as `master` and `settings`: see `SparkOptions`."""
+
+writing_options: Final = combined(
+    click.option(
+        "--shared-file-system",
+        is_flag=True,
+        is_eager=True,
+        expose_value=False,
+        callback=_shared,
+        help="With --master: declare that all machines of Spark have mounted the folder.",
+    ),
+    spark_options,
+)
+"""`spark_options`, and `--shared-file-system` for commands whose workers write files."""
+
+selection_options: Final = combined(
+    *(
+        click.option(f"--{what}", metavar="REGEX", callback=_regex, help=f"Only {what} whose whole name matches.")
+        for what in ("groups", "topics")
+    )
+)
+"""`--groups` and `--topics`, as `groups` and `topics`. Bad expressions are reported before anything is read."""
+
+
+def at_option(default: str = "latest by default") -> Decorator[Any]:
     """`--at`, as `at`: it chooses one of the snapshots in a folder, with the same words in every command."""
     return click.option(
         "--at",
@@ -180,21 +184,12 @@ def at_option(default: str = "latest by default") -> Callable[[Decorated], Decor
     )
 
 
-def cluster_option(command: Decorated) -> Decorated:
-    """`--cluster`, as `cluster`: it chooses the cluster if a folder holds snapshots of several."""
-    return click.option(
-        "--cluster",
-        metavar="NAME",
-        help="The cluster to use if DEST has data of several; by default the cluster of -z.",
-    )(command)
-
-
-def _settings(ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> dict[str, str]:
-    for setting in given:
-        if "=" not in setting:
-            raise click.BadParameter(f"{setting!r} is not like KEY=VALUE")
-    shared = {_SHARED: ctx.meta[_SHARED]} if _SHARED in ctx.meta else {}
-    return dict(setting.split("=", 1) for setting in given) | shared
+cluster_option: Final = click.option(
+    "--cluster",
+    metavar="NAME",
+    help="The cluster to use if DEST has data of several; by default the cluster of -z.",
+)
+"""`--cluster`, as `cluster`: it chooses the cluster if a folder holds snapshots of several."""
 
 
 @contextmanager
@@ -232,7 +227,7 @@ AUTO_ENGINE: Final = (
 )
 
 
-def engine_option(help: str = AUTO_ENGINE) -> Callable[[Decorated], Decorated]:
+def engine_option(help: str = AUTO_ENGINE) -> Decorator[Any]:
     """`--engine`, as `engine`: see `EngineOptions`."""
     kinds = click.Choice([each.value for each in EngineKind])
     return click.option("--engine", type=kinds, default=EngineKind.AUTO.value, show_default=True, help=help)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import shlex
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Final
+from typing import Final, NoReturn
 
 import click
 
@@ -30,8 +30,9 @@ from zkgroups.exceptions import (
     ZkgroupsException,
 )
 
-from .messages import complain
+from .messages import complain, say
 from .options import ExitCode, Options
+from .output import Output, Row, Table, wait_while_read
 from .signals import Terminated
 
 CODES: Final[tuple[tuple[type[BaseException], ExitCode], ...]] = (
@@ -231,3 +232,42 @@ class Tally:
         """End the command if a step failed: with the code of the first error, or PARTIAL if other steps succeeded."""
         if self._first_error is not None:
             raise click.exceptions.Exit(ExitCode.PARTIAL if self._done else exit_code(self._first_error))
+
+
+def or_say(options: Options, rows: Iterable[Row], tally: Tally, nothing: str) -> Iterator[Row]:
+    """Yield the rows. If everything was read and there are none, say so."""
+    row = None
+    for row in rows:
+        yield row
+    if row is None and tally.all_done:
+        say(options, nothing)
+
+
+def watch(
+    output: Output,
+    table: Table,
+    read: Callable[[Tally, Tally], Sequence[Row]],
+    interval: float,
+    *,
+    always: bool = False,
+    check: Callable[[], object] = lambda: None,
+) -> NoReturn:
+    """Print the rows and the errors whenever they have changed, or after each read if `always`.
+
+    It ends if a group cannot be shown, if `check` raises an error, or with a signal. `read` counts groups in one tally,
+    and the brokers in another.
+    """
+    shown: tuple[Sequence[Row], list[str]] | None = None
+    while True:
+        errors: list[str] = []
+        tally = Tally(errors.append)
+        rows = read(tally, Tally(errors.append))
+        if always or (rows, errors) != shown:
+            output.separate(first=shown is None)
+            output.write(table, rows)
+            for error in errors:  # after the screen was cleared
+                complain(error)
+            shown = rows, errors
+        tally.finish()
+        check()
+        wait_while_read(interval)

@@ -7,19 +7,31 @@ import os
 import re
 import resource
 import ssl
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from .parameter_types import Parsed
+from .messages import say
+from .options import Format, Options
+from .output import Column, Output, Table
+from .parameter_types import FilePath, Parsed, combined
+from .signals import record_signals_in_loop
 
 if TYPE_CHECKING:
     from zkgroups.kafka.wire.errors import Address
 
 _OTHER_FILES: Final = 100
+_FILE: Final[dict[str, Any]] = {"type": FilePath(path_type=Path), "metavar": "FILE"}
+
+tls_options: Final = combined(
+    click.option("--listen-cert", **_FILE, help="Let clients connect with TLS: the certificate of this server (PEM)."),
+    click.option("--listen-key", **_FILE, help="The key of the certificate (PEM), if it is in another file."),
+    click.option("--listen-client-ca", **_FILE, help="Only accept clients with a certificate of this authority (PEM)."),
+)
+"""The values are for `listening_tls`."""
 
 
 class HostName(Parsed):
@@ -88,3 +100,25 @@ def file_limit(wanted: int) -> None:
         needed = min(needed, hard)
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
+
+
+async def run_until_signal(
+    options: Options, opened: AbstractAsyncContextManager[str], address: str, name: str, running: str
+) -> Sequence[int]:
+    """Open a server, print its address as the row of a table, and run until a signal arrives. Return its number."""
+    from zkgroups.exceptions import InvalidOptionError
+
+    recorded, signalled = record_signals_in_loop()
+    async with AsyncExitStack() as stack:
+        try:
+            shown = await stack.enter_async_context(opened)
+        except OSError as error:
+            reason = os.strerror(error.errno) if error.errno else str(error)
+            raise InvalidOptionError(
+                "listen", address, f"cannot listen there: {reason}; choose another address"
+            ) from error
+        table = Table(name, key="address", columns=(Column("ADDRESS", "address"),))
+        Output(options, default=Format.NAME).write(table, [{"address": shown}])
+        say(options, running)
+        await signalled.wait()
+    return recorded

@@ -71,6 +71,8 @@ class Table(NamedTuple):
 
 
 MOVED_TO: Final = Column("MOVED-TO", "moved_to")
+AT: Final = (Column("TOPIC", "topic"), Column("PARTITION", "partition", right=True))
+GROUP_AT: Final = (Column("GROUP", "group"), *AT)
 
 
 class Output:

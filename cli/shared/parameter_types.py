@@ -7,9 +7,9 @@ import math
 import re
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 import click
 
@@ -19,6 +19,21 @@ MAX_IN_RANGE: Final = 100_000
 """The largest number of partitions that one range may name."""
 
 _NUMBERS: Final = "[0-9]+(-[0-9]+)?(,[0-9]+(-[0-9]+)?)*"
+
+
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+Decorator: TypeAlias = "Callable[[Decorated], Decorated]"
+
+
+def combined(*parts: Decorator[Any]) -> Decorator[Any]:
+    """Return one decorator for several parameters of a command, which keep this order."""
+
+    def decorate(command: Any) -> Any:
+        for part in reversed(parts):
+            command = part(command)
+        return command
+
+    return decorate
 
 
 def usage_error(message: str) -> click.UsageError:

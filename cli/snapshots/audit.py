@@ -32,7 +32,7 @@ from ..shared.engine_options import (
 from ..shared.global_options import Command
 from ..shared.messages import ShowText, say, status_line
 from ..shared.options import ExitCode, Options
-from ..shared.output import Column, Output, Table
+from ..shared.output import GROUP_AT, Column, Output, Table
 from ..shared.parameter_types import Duration, FilePath, FolderUri
 from ..shared.signals import SignalEvent, raise_recorded, recorded_signals
 
@@ -65,9 +65,7 @@ _COMMITS: Final = Table(
     key="group",
     columns=(
         Column("COMMITTED", "committed_at"),
-        Column("GROUP", "group"),
-        Column("TOPIC", "topic"),
-        Column("PARTITION", "partition", right=True),
+        *GROUP_AT,
         Column("BEFORE", "before", right=True),
         Column("OFFSET", "offset", right=True),
         Column("LAG", "lag", right=True),

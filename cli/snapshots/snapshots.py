@@ -40,7 +40,7 @@ from ..shared.errors import Tally
 from ..shared.global_options import Group
 from ..shared.messages import counted, say
 from ..shared.options import ExitCode, Options
-from ..shared.output import Column, Output, Row, Table
+from ..shared.output import GROUP_AT, Column, Output, Row, Table
 from ..shared.parameter_types import Duration, FilePath, FolderUri, SnapshotChoice, Time, usage_error
 
 if TYPE_CHECKING:
@@ -243,11 +243,7 @@ class _Totals:
 
 
 _CLUSTER: Final = Column("CLUSTER", "cluster", wide=True)
-_NAMES: Final = (
-    Column("GROUP", "group"),
-    Column("TOPIC", "topic"),
-    Column("PARTITION", "partition", right=True),
-)
+_NAMES: Final = (*GROUP_AT,)
 _MOVED_BY: Final = (
     Column("DELTA", "delta", right=True, show="{:+d}".format),
     Column("RATE", "rate", right=True, show="{:.1f}".format),
