@@ -164,27 +164,6 @@ def test_a_group_whose_messages_were_deleted_since_the_plan_is_left(sides: Sides
     assert sides.states("cut", "anew") == {}
 
 
-def test_a_repeated_run_finishes_or_leaves_the_group_of_a_killed_run(sides: Sides) -> None:
-    wanted = {sides.first: 5, sides.second: 6}
-    rows = sides.plan("begun", "changed", offsets=wanted)
-
-    def killed(usual: Any, offsets: Any, **options: Any) -> None:
-        usual({sides.target("begun"): {sides.first: 5}}, **options)
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        sides.apply(rows, brokers=sides.meddling(commit=killed))
-    assert sides.states("begun", "changed") == dict.fromkeys(("begun", "changed"), MarkState.MOVING)
-    sides.registry.group("changed").offsets.set(sides.first, 9)
-
-    report = sides.apply(rows)
-
-    assert outcomes(row for row in report if row.group == "begun") == {"written", "already there"}
-    assert outcomes(row for row in report if row.group == "changed") == {"left"}
-    assert (sides.numbers("begun"), sides.numbers("changed")) == (wanted, {})
-    assert sides.states("begun", "changed") == {"begun": MarkState.MOVED}
-
-
 def test_without_zookeeper_its_checks_are_skipped(sides: Sides) -> None:
     rows = sides.plan("lost")
     sides.registry.group("lost").offsets.set(sides.first, 8)

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 import pytest
 
-from tests.consumer.scala import Message, ScalaConsumer, await_members
+from tests.consumer.scala import ScalaConsumer, await_members
 from tests.migration.conftest import Join
 from tests.migration.consumers import LegacyReader, NativeReader, NumberedProducer, judge
 from tests.migration.moving import Move
@@ -192,30 +192,3 @@ def test_a_zkgroups_member_cannot_join_a_moved_group_until_it_is_rolled_back(
     assert move.roll_back() == {Outcome.WRITTEN: 2}
     with _ours(registry, move, topic):
         assert move.mark() is None
-
-
-# The judge
-
-
-A, B = TopicPartition("orders", 0), TopicPartition("orders", 1)
-WRITTEN = [Message(A, 0, "0"), Message(B, 0, "1"), Message(A, 1, "2")]
-
-
-def test_the_judge_accepts_messages_read_once_and_in_order() -> None:
-    judge(WRITTEN, WRITTEN[:1], WRITTEN[1:])
-    judge(WRITTEN, [WRITTEN[1]], [WRITTEN[0], WRITTEN[2]])
-
-
-@pytest.mark.parametrize(
-    "readings",
-    [
-        (WRITTEN[:1], WRITTEN[2:]),
-        (WRITTEN, WRITTEN[2:]),
-        ([WRITTEN[2], WRITTEN[1]], [WRITTEN[0]]),
-        (WRITTEN, [Message(A, 2, "3")]),
-    ],
-    ids=["missing", "twice", "late", "from nowhere"],
-)
-def test_the_judge_finds_missing_repeated_late_and_unknown_messages(readings: tuple[list[Message], ...]) -> None:
-    with pytest.raises(AssertionError, match="orders/"):
-        judge(WRITTEN, *readings)

@@ -18,8 +18,8 @@ from zkgroups.core.migration.plan_rows import PlanRow
 from zkgroups.migration.arrow_rows import MAX_GROUPS, group_chunks, rows
 from zkgroups.migration.local_engine import THREADS, LocalEngine, map_in_threads
 from zkgroups.migration.plan import Planner, PlanSettings, SourceNode
-from zkgroups.migration.summaries import _lag
 from zkgroups.migration.tasks import PlanNodes
+from zkgroups.tables.table_reader import lags
 
 
 @pytest.mark.parametrize("threads", [1, 5])
@@ -155,5 +155,5 @@ OFFSETS, ENDS = (5, 5, 6, 0, None, 5), (5, 6, 5, 0, 5, None)
 
 
 def test_a_lag_of_zero_counts_and_one_that_is_negative_or_unknown_does_not() -> None:
-    found = _lag(pa.array(OFFSETS, pa.int64()), pa.array(ENDS, pa.int64())).to_pylist()
+    found = lags(pa.array(OFFSETS, pa.int64()), pa.array(ENDS, pa.int64())).to_pylist()
     assert found == [0, 1, None, 0, None, None]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import pytest
@@ -37,7 +38,6 @@ from zkgroups.spark import (
 from zkgroups.spark.stream import StreamReader
 from zkgroups.testing import KafkaBroker, Op, TcpProxy, ZooKeeperServer
 
-from ..audit.commits import Committer, assert_whole, auditing
 from ..cli.running import run
 from .conftest import plant
 
@@ -329,32 +329,17 @@ def test_the_command_prints_them_in_order(audited: tuple[Path, Path]) -> None:
     assert len(offsets) > 100
 
 
-# Under load
+def test_an_audit_ends_when_it_is_stopped(engines: Engines, rows: Rows, zookeeper_hosts: str, raw: Any) -> None:
+    """A batch that is recorded then is interrupted, and recorded by the next run."""
+    plant(raw, {"g/offsets/t/0": b"5"})
+    stop, told = Event(), list[AuditStep]()
 
-RATE = 300
-"""Commits per second. Most partitions change between two batches."""
+    def on_progress(step: AuditStep) -> None:
+        told.append(step)
+        stop.set()
 
-
-@pytest.fixture
-def server() -> Iterator[ZooKeeperServer]:
-    with ZooKeeperServer(tick_time=2.0) as server:
-        yield server
-
-
-@pytest.fixture
-def committer(server: ZooKeeperServer) -> Iterator[Committer]:
-    committer = Committer(server.address, RATE)
-    yield committer
-    committer.close()
-
-
-def test_a_restart_of_zookeeper_under_load_loses_no_commit(
-    engines: Engines, rows: Rows, server: ZooKeeperServer, committer: Committer
-) -> None:
-    """The batch that runs when the audit stops is interrupted. tests/audit has the same test of the other engine."""
-    with committer, auditing(engines.spark, server.address) as steps:
-        steps.wait_for(1)
-        server.restart()
-        steps.wait_for(2)
-    engines.spark(server.address, once=True)
-    assert_whole(rows(), committer.standing())
+    done = engines.spark(zookeeper_hosts, every=0.1, stop=stop, on_progress=on_progress)
+    assert (done.batches, done.commits, told) == (1, 1, [AuditStep(0, 1)])
+    commit(raw, "g/offsets/t/0", 6)
+    assert engines.spark(zookeeper_hosts, once=True).commits == 1
+    assert [row["offset"] for row in rows()] == [5, 6]

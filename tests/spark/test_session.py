@@ -64,6 +64,7 @@ with own_session(master="local[1]") as spark:
 """
 
 
+@pytest.mark.soak  # starts another Spark
 @pytest.mark.spark
 def test_the_pandas_warning_of_pyspark_is_suppressed_but_no_other(tmp_path: Path) -> None:
     (tmp_path / "pandas").mkdir()

@@ -114,17 +114,6 @@ def test_a_snapshot_equals_the_tree(
     assert read_snapshot(spark, str(folder)).count() == len(model.rows[Table.OFFSETS])
 
 
-def test_only_selected_groups_and_topics_are_in_a_snapshot(
-    take: Take, zookeeper_hosts: str, raw: Any, tmp_path: Path
-) -> None:
-    model = plant(raw, ["billing", "bill", "shipping"])
-    taken = take(str(tmp_path), SourceOptions(zookeeper=zookeeper_hosts, groups="bil.*", topics="t1"))
-    for table, rows in model.rows.items():
-        model.rows[table] = [row for row in rows if row["group"] != "shipping" and row.get("topic", "t1") == "t1"]
-    assert_is(model, tmp_path, taken.name)
-    assert taken.groups == 2
-
-
 def test_a_snapshot_without_groups_has_all_columns(
     take: Take, spark: SparkSession, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
@@ -291,8 +280,9 @@ def test_the_number_of_tasks_is_limited_on_many_cores(
 
 
 def test_losing_zookeeper_during_a_run_is_a_typed_error_and_leaves_nothing(
-    take: Take, model: Model, zookeeper: Any, zookeeper_hosts: str, tmp_path: Path
+    model: Model, zookeeper: Any, zookeeper_hosts: str, tmp_path: Path
 ) -> None:
+    """Without Spark. In tests/spark/faults, the server is killed under Spark."""
     with TcpProxy(zookeeper.address) as proxy:
 
         def told(step: str) -> None:
@@ -302,11 +292,11 @@ def test_losing_zookeeper_during_a_run_is_a_typed_error_and_leaves_nothing(
 
         address = f"{proxy.address}/{zookeeper_hosts.partition('/')[2]}"
         with pytest.raises(UnavailableError, match=f"{proxy.address}|/consumers"):
-            take(str(tmp_path), SourceOptions(zookeeper=address, timeout=1.0), on_progress=told)
+            take_local_snapshot(str(tmp_path), SourceOptions(zookeeper=address, timeout=1.0), on_progress=told)
         assert left(tmp_path) == []
         proxy.heal()
         proxy.accept()
-        assert take(str(tmp_path), address).groups == 2
+        assert take_local_snapshot(str(tmp_path), address).groups == 2
 
 
 def test_a_destination_or_a_server_that_is_no_good_is_a_typed_error(

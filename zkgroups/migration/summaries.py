@@ -31,6 +31,7 @@ from ..core.migration.plan_rows import (
 from ..core.offsets.files import FileFormat, OffsetRecord, format_offsets, group_file_name, reset_script
 from ..exceptions import RefusedError, StorageError
 from ..input_errors import InvalidOptionError
+from ..tables.table_reader import lags
 from .arrow_rows import arrow_schema, rows
 from .plan_folder import PlanFolder
 from .stored_rows import first_stored, read_errors, sorted_rows, stored_tables
@@ -121,14 +122,8 @@ def _count_plan(found: Any) -> Any:
     commits = pc.equal(found.column("action"), Action.COMMIT.value)
     after = pc.if_else(commits, found.column("planned"), found.column("before"))
     columns = {name: found.column(name) for name in ("group", "target", "action", "reason", "obstacles")}
-    columns |= {"rows": pa.repeat(1, len(found)), "lag_before": _lag(offset, end), "lag_after": _lag(after, end)}
+    columns |= {"rows": pa.repeat(1, len(found)), "lag_before": lags(offset, end), "lag_after": lags(after, end)}
     return _merge_plan_counts(pa.table(columns))
-
-
-def _lag(offset: Any, end: Any) -> Any:
-    """Return the lag of each partition with a known log, like `core.offsets.lag`."""
-    lag = pc.subtract(end, offset)
-    return pc.if_else(pc.greater_equal(lag, 0), lag, pa.scalar(None, pa.int64()))
 
 
 def _merge_plan_counts(table: Any) -> Any:

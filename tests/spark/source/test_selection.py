@@ -9,12 +9,11 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
-from tests.lasting import lasting_client
 from zkgroups.spark import register
 from zkgroups.testing import TcpProxy
 
 from ..conftest import Read, plant
-from .conftest import HUGE, SCALA, in_order, offset_row, spent, through, told
+from .conftest import HUGE, spent, through
 
 pytestmark = pytest.mark.zookeeper
 
@@ -29,20 +28,6 @@ def test_an_empty_tree_has_no_rows(read: Read, raw: Any) -> None:
     assert [read(table, parallelism=2).count() for table in ("offsets", "owners", "members")] == [0, 0, 0]
 
 
-def test_names_of_every_kind_are_read_below_a_chroot(read: Read, zookeeper_hosts: str) -> None:
-    names, chroot = ["日本語", "über", "a b", "100%", "'\"\\", "...", "b'x'", "{}", "$1", "\u0301"], "/a/ü b/日本語"
-    hosts = zookeeper_hosts + chroot
-    with lasting_client(zookeeper_hosts) as client:
-        client.ensure_path(chroot)
-        client.chroot += chroot
-        plant(client, {f"{name}/offsets/{name}/0": b"7" for name in names})
-        plant(client, {f"{name}/ids/{name}": SCALA for name in names})
-        expected = in_order([offset_row(client, hosts, f"{name}/offsets/{name}/0") for name in names])
-    assert told(read(zookeeper=hosts, parallelism=2)) == expected
-    members = read("members", zookeeper=hosts).collect()
-    assert sorted((row.group, row.instance) for row in members) == sorted((name, name) for name in names)
-
-
 def test_one_huge_group_is_read_by_all_tasks_without_loss_or_duplicates(read: Read, huge: str) -> None:
     rows = read(zookeeper=huge, groups="huge", parallelism=7).select(
         "topic", "partition", "offset", f.spark_partition_id()
@@ -54,18 +39,6 @@ def test_one_huge_group_is_read_by_all_tasks_without_loss_or_duplicates(read: Re
         *((f"large-{t}", n, n) for t in range(3) for n in range(3_000)),
         *((f"small-{t:02}", n, n) for t in range(40) for n in range(10)),
     }
-
-
-def test_expressions_match_whole_names_of_groups_and_topics(read: Read, some: None) -> None:
-    def selected(table: str = "offsets", **options: str) -> set[tuple[str, str | None]]:
-        return {(row.group, row.topic) for row in read(table, parallelism=2, **options).collect()}
-
-    assert selected(groups="alpha|bet") == {("alpha", t) for t in ("orders", "refunds", "tax")}
-    assert selected(groups="(alph|bet)a", topics="t.*|o") == {("alpha", "tax"), ("beta", "tax")}
-    assert selected("owners", groups=".*m.*", topics="orders") == {("gamma", "orders")}
-    assert selected(topics="nothing") == {("hidden", None)}
-    members = read("members", groups="alpha", topics="nothing").collect()
-    assert sorted((row.group, row.instance) for row in members) == [("alpha", "anna"), ("alpha", "ben")]
 
 
 SCHEMAS = {
