@@ -22,7 +22,7 @@ def main() -> int:
     with own_session(asked["settings"], master="local[2]", verbose=True) as session:
 
         @contextmanager
-        def kept(_self: engine_options.SparkOptions, _options: object) -> Iterator[Any]:
+        def kept(*_options: object) -> Iterator[Any]:
             yield session
 
         engine_options.SparkOptions.session = kept  # type: ignore[method-assign]
