@@ -183,6 +183,28 @@ class Loop:
         assert self.errors == []
 
 
+@contextmanager
+def running(consumer: Consumer, handler: Any, **options: Any) -> Iterator[list[BaseException]]:
+    """Run a consumer on a thread, and close it at the end. The list receives the error that `run` raises."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            consumer.run(handler, **options)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    with consumer:
+        thread.start()
+        try:
+            yield errors
+        finally:
+            consumer.stop()
+            thread.join(LONGEST)
+    assert not thread.is_alive()
+
+
 class LoopProcess(PrintingProcess):
     """A consumer in a process that can be killed. It prints the messages whose body is finished."""
 

@@ -6,8 +6,8 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -19,6 +19,7 @@ from zkgroups import Consumer, Consumergroup, EventKind, HandlerStats, Registry,
 from zkgroups.exceptions import HandlerFailedError, InvalidOptionError
 
 from .conftest import LONGEST, Connect, offsets, plant_topic
+from .looping import running
 
 AT, OTHER = TopicPartition("orders", 0), TopicPartition("orders", 1)
 
@@ -33,28 +34,6 @@ def topic(logs: Logs, registry: Registry) -> Callable[..., None]:
             logs.write(at, b"an order", key=key)
 
     return write
-
-
-@contextmanager
-def running(consumer: Consumer, handler: Any, **options: Any) -> Iterator[list[BaseException]]:
-    """Run a consumer on a thread, and close it at the end. The list receives the error that `run` raises."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            consumer.run(handler, **options)
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    with consumer:
-        thread.start()
-        try:
-            yield errors
-        finally:
-            consumer.stop()
-            thread.join(LONGEST)
-    assert not thread.is_alive()
 
 
 def make(group: Consumergroup, **options: Any) -> Consumer:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from tests.waiting import eventually
 from zkgroups import CommittedOffset, Consumergroup, Registry
@@ -14,7 +13,7 @@ from zkgroups.migration.live_move import MoveOutcome, MoveStep, Side, move_live
 from zkgroups.zookeeper.admin.migration_marks import FoundRoute, permit_holders, read_route
 from zkgroups.zookeeper.session.session import context_of
 
-from ..looping import LONGEST
+from ..looping import LONGEST, Topic
 
 
 class Sides:
@@ -70,9 +69,6 @@ def await_commits(sides: Sides, side: Side, partitions: int) -> None:
     assert eventually(all_moved), (before, sides.offsets(side))
 
 
-def await_all_committed(topic: Any, sides: Sides, offset: int) -> None:
+def await_all_committed(topic: Topic, sides: Sides, offset: int) -> None:
+    """Wait until this offset is committed on the brokers for all partitions."""
     assert eventually(lambda: sides.kafka == {at.partition: offset for at in topic.ats}), sides.kafka
-
-
-def await_commits_of(sides: Sides, expected: dict[int, int]) -> None:
-    assert eventually(lambda: sides.kafka == expected), sides.kafka

@@ -8,8 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +22,7 @@ from zkgroups import Consumer, Consumergroup, DeadLetter
 from zkgroups.testing import ChildProcess, KafkaBroker
 
 from ..conftest import offsets
-from ..looping import LONGEST, ROOT, Topic
+from ..looping import LONGEST, ROOT, Topic, running
 from .dying import BAD, STEPS
 
 
@@ -52,20 +51,8 @@ def letters(broker: KafkaBroker, dead: Topic) -> list[Message]:
     return found
 
 
-@contextmanager
-def running(group: Consumergroup, topic: Topic, kafka: Any, handler: Any, dead: Topic, **options: Any) -> Iterator[Any]:
-    """Run a consumer on a thread, and close it at the end."""
-    consumer = Consumer(group, [topic.name], kafka=kafka, auto_commit_every=0.1)
-    options = {"attempts": 1, "then": DeadLetter(dead.name), **options}
-    thread = threading.Thread(target=lambda: consumer.run(handler, **options))
-    with consumer:
-        thread.start()
-        try:
-            yield consumer
-        finally:
-            consumer.stop()
-            thread.join(LONGEST)
-    assert not thread.is_alive()
+def consumer(group: Consumergroup, topic: Topic, kafka: Any) -> Consumer:
+    return Consumer(group, [topic.name], kafka=kafka, auto_commit_every=0.1)
 
 
 def test_a_dead_letter_carries_its_message_and_its_origin(
@@ -77,7 +64,8 @@ def test_a_dead_letter_carries_its_message_and_its_origin(
     def handle(_message: Message) -> None:
         raise ValueError("no amount: \N{SNOWMAN}")
 
-    with running(group, topic, legacy_kafka.address, handle, dead, attempts=2, first_delay=0.01):
+    options: dict[str, Any] = {"attempts": 2, "first_delay": 0.01, "then": DeadLetter(dead.name)}
+    with running(consumer(group, topic, legacy_kafka.address), handle, **options):
         assert eventually(lambda: offsets(group) == {0: 2})
     first, second = letters(legacy_kafka, dead)
     assert (first.key(), first.value()) == (b"anna", b"an order")
@@ -105,14 +93,15 @@ def test_a_dead_letter_is_written_once_if_the_broker_confirms_it_late(
         assert may_fail.wait(LONGEST)
         raise ValueError("no amount")
 
-    with running(group, topic, legacy_kafka.address, handle, dead) as consumer:
+    mine = consumer(group, topic, legacy_kafka.address)
+    with running(mine, handle, attempts=1, then=DeadLetter(dead.name)):
         assert begun.wait(LONGEST)
         legacy_kafka.suspend()
         try:
             may_fail.set()
-            assert eventually(lambda: consumer.stats().handlers.failed == 1)
+            assert eventually(lambda: mine.stats().handlers.failed == 1)
             time.sleep(1)  # long enough for a letter that nobody confirms
-            assert consumer.stats().handlers.dead_letters == 0
+            assert mine.stats().handlers.dead_letters == 0
             assert offsets(group).get(0, 0) == 0
         finally:
             legacy_kafka.resume()
@@ -130,7 +119,8 @@ def test_a_dead_letter_that_is_too_large_leaves_its_message_behind(
         raise ValueError("y" * 900)
 
     kafka = {"bootstrap.servers": legacy_kafka.address, "message.max.bytes": 500_000}
-    with running(group, topic, kafka, handle, dead, order="none"):
+    mine = consumer(group, topic, kafka)
+    with running(mine, handle, attempts=1, then=DeadLetter(dead.name), order="none"):
         assert eventually(lambda: len(letters(legacy_kafka, dead)) == 1)
     assert offsets(group).get(0, 0) == 0
 

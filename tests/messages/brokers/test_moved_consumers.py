@@ -38,7 +38,7 @@ from ..looping import (
     written,
 )
 from .conftest import Loops
-from .sides import Sides, await_all_committed, await_commits, await_commits_of
+from .sides import Sides, await_all_committed, await_commits
 
 _numbers = unique_numbers()
 
@@ -314,7 +314,7 @@ def test_on_the_brokers_a_handler_that_takes_long_keeps_its_partition(topic: Top
     assert begun.wait(LONGEST)
     assert not eventually(lambda: EventKind.LOST in [event.kind for event in consumer.events], timeout=8.0)
     go_on.set()
-    await_commits_of(sides, {0: 1})
+    assert eventually(lambda: sides.kafka == {0: 1}), sides.kafka
 
 
 def test_a_consumer_whose_topics_do_not_exist_leaves_the_brokers_at_once(
