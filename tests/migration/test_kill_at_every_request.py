@@ -71,7 +71,7 @@ class Scene:
             if kill is not None:
                 proxy.arm(*kill, process.kill)
             assert await process.wait() == (0 if kill is None else -9), kill
-            requests = len(proxy.passed)
+            requests = proxy.passed
         if kill is not None:
             again = await asyncio.create_subprocess_exec(sys.executable, "-c", SCRIPT, *arguments, self._broker.address)
             assert await again.wait() == 0, kill

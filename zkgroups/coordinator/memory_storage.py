@@ -37,6 +37,7 @@ def assign_partitions(
     partition with its owner: the member that listed it when it joined, or else the member that had it before.
 
     >>> from zkgroups.coordinator.consumer_protocol import Subscription
+    >>> from zkgroups.coordinator.storage import PlannedMember
     >>> alike = PlannedMember(Subscription(frozenset({"orders"})))
     >>> shares = assign_partitions("range", {"a": alike, "b": alike}, {"orders": 3})
     >>> {member: sorted(at.partition for at in share) for member, share in shares.items()}

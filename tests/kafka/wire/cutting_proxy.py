@@ -1,4 +1,4 @@
-"""A proxy in front of one broker, which cuts a connection at a chosen request."""
+"""A proxy in front of one broker, which cuts a connection at a chosen request, and counts what passes."""
 
 from __future__ import annotations
 
@@ -38,6 +38,8 @@ class CuttingProxy:
         self._moment = Moment.BEFORE
         self._key: int | None = None
         self._meanwhile: Callable[[], None] = lambda: None
+        self.passed = 0
+        """The number of requests that the broker has answered."""
         self.cut = False
 
     @property
@@ -45,9 +47,9 @@ class CuttingProxy:
         assert self._server is not None
         return Address(HOST, self._server.sockets[0].getsockname()[1])
 
-    def arm(self, request: int, moment: Moment) -> None:
-        """Cut at this request, counted from 1."""
-        self._countdown, self._moment = request, moment
+    def arm(self, request: int, moment: Moment, meanwhile: Callable[[], None] = lambda: None) -> None:
+        """Cut at this request, counted from 1, and call a function then."""
+        self._countdown, self._moment, self._meanwhile = request, moment, meanwhile
 
     def arm_after(self, key: int, meanwhile: Callable[[], None]) -> None:
         """Cut after the next request of this kind was carried out, and after another client has done something."""
@@ -85,9 +87,11 @@ class CuttingProxy:
             self._key, moment = None, Moment.AFTER
         self.cut = self.cut or moment is not None
         if moment is Moment.BEFORE:
+            await asyncio.to_thread(self._meanwhile)
             return False
         up_writer.write(_SIZE.pack(len(request)) + request)
         answer = await _frame(up_reader)
+        self.passed += 1
         if moment is Moment.AFTER:
             await asyncio.to_thread(self._meanwhile)
             return False
