@@ -57,7 +57,7 @@ def layouts() -> None:
     type=click.IntRange(1),
     default=20_000,
     show_default=True,
-    help="Look at so many nodes at most.",
+    help="The most nodes to look at.",
 )
 @click.pass_obj
 def detect(options: Options, path: str, most_nodes: int) -> None:

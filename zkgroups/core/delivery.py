@@ -84,7 +84,7 @@ class FailurePolicy:
             raise InvalidOptionError("first_delay", self.first_delay, reason)
 
     def delay(self, failures: int) -> float | None:
-        """Return the pause after so many failures of one message. None if it was the last attempt.
+        """Return the pause after this number of failures of one message, or None after the last attempt.
 
         >>> [FailurePolicy(attempts=4).delay(failures) for failures in (1, 2, 3, 4)]
         [0.5, 1.0, 2.0, None]
@@ -245,7 +245,7 @@ class _Partition(Generic[M]):
 class Delivery(Generic[M]):
     """The unfinished messages of all partitions.
 
-    - `window`: a partition is full when so many messages have arrived since its position: see `is_full`.
+    - `window`: a partition is full when this many messages have arrived since its position: see `is_full`.
 
     >>> delivery, orders = Delivery(Order.PARTITION, FailurePolicy(), window=1000), TopicPartition("orders", 0)
     >>> delivery.assign(orders, 7)
@@ -403,7 +403,7 @@ class Delivery(Generic[M]):
         return lane
 
     def take(self, most: int = 200) -> Run[M] | None:
-        """Return at most so many messages for a free worker. None if no lane is ready."""
+        """Return at most `most` messages for a free worker, or None if no lane is ready."""
         run = self.take_needed()
         while run is None and self._ready:
             lane = self._ready.popleft()

@@ -106,7 +106,7 @@ def history_files(data: DataDir) -> DataFiles:
 
 
 def log_parts(logs: Sequence[DataFile], count: int) -> list[LogPart]:
-    """Divide logs into at most so many parts of similar size."""
+    """Divide logs into at most `count` parts of similar size."""
     sizes = [max(1, log.path.stat().st_size) for log in logs]
     done, total, parts = 0, sum(sizes), dict[int, list[int]]()
     for log, size in zip(logs, sizes, strict=True):

@@ -460,7 +460,7 @@ class SnapshotScan:
         return max(0, number), buffer, at + 4
 
     def _skip(self, buffer: bytes, at: int, length: int) -> tuple[bytes, int]:
-        """Skip so many bytes, without keeping them in memory."""
+        """Skip `length` bytes, without keeping them in memory."""
         at += length
         while len(buffer) < at:
             at -= len(buffer)

@@ -168,7 +168,7 @@ _LOOK: Final = 1.0
 """In seconds: how often to note the log ends that came with fetches."""
 
 _FEW: Final = 50
-"""Up to so many partitions, it is faster to ask the client for their positions than to look at each message."""
+"""Up to this number of partitions, it is faster to ask the client for their positions than to look at each message."""
 
 
 _NONE: Final[frozenset[TopicPartition]] = frozenset()

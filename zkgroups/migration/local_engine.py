@@ -133,7 +133,7 @@ class _Progress:
         self.rows = self.done = 0
 
     def of(self, tables: Iterable[Any], rows: int) -> Iterator[Any]:
-        """Yield so many rows in parts of whole groups. A part counts as done when the next one is requested."""
+        """Yield the `rows` rows in parts of whole groups. A part counts as done when the next one is requested."""
         self.rows, self.done = rows, 0
         for part in group_tables(batch for each in tables for batch in each.to_batches()):
             yield part

@@ -53,7 +53,7 @@ class Rows(Protocol):
         """Group the rows by target, in order. Pass the number of rows, or of tasks, if it is known."""
 
     def stored_by_target(self, *, count: int, files: int) -> Self:
-        """Return the same as `by_target`, for a plan of so many rows. Each of its files has whole targets."""
+        """Return the same as `by_target`, for a plan of `count` rows. Each of its files has whole targets."""
 
     def map(self, function: BatchFunction, kind: type[Any]) -> Self:
         """Apply a function that returns rows of this type."""

@@ -43,7 +43,7 @@ def launch_java(conf: SparkConf, log: Any) -> Any:
 
 
 def java_process(gateway: Any) -> subprocess.Popen[bytes] | None:
-    """Return the process of Java. None if spark-submit started it."""
+    """Return the Java process, or None if spark-submit started it."""
     return cast("subprocess.Popen[bytes] | None", gateway.proc)
 
 

@@ -57,7 +57,7 @@ def where_name(names: Any, has: Callable[[Any], bool]) -> Any:
 
 
 LONGEST_PLAIN: Final = len(str(MAX_OFFSET)) - 1
-"""Any number of so many digits is a valid offset."""
+"""Any number with at most this many digits is a valid offset."""
 
 # Where the fields of a stat begin, from its end.
 _MZXID, _CTIME, _MTIME, _VERSION = -60, -52, -44, -36

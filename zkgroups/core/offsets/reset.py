@@ -276,7 +276,7 @@ def plan_delete(current: Mapping[TopicPartition, CurrentOffset]) -> list[OffsetC
 
 
 def refuse_backward(changes: Iterable[OffsetChange]) -> list[OffsetChange]:
-    """Return the plan with all changes refused by which an offset goes back, or may go back."""
+    """Return the plan, with every change refused that would or might move an offset back."""
     return [_with_refusal(change, _may_go_back(change)) for change in changes]
 
 

@@ -145,7 +145,7 @@ class FrameStream(asyncio.Protocol):
     # Timeouts
 
     def check(self, timeout: float, *, is_awaited: bool) -> None:
-        """Raise an error if the other side has not read, or has stopped within a frame, for so many seconds.
+        """Raise an error if the peer has not read, or has stalled inside a frame, for `timeout`.
 
         - `is_awaited`: the next frame would be used as soon as it arrives. Otherwise it may take any time.
         """

@@ -160,7 +160,7 @@ def _address(request: Request) -> str:
 CHUNK: Final = 256 * 1024
 """The bytes to send at once: a slow scraper holds no more than this in memory."""
 UNUSED_AFTER: Final = 10
-"""A format that was not asked for during so many pictures is not made any more."""
+"""After this many pictures without a request for a format, it is no longer rendered."""
 _GZIP: Final = 31
 """For zlib: the format of gzip, with the largest window."""
 FAST: Final = 1
