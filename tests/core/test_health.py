@@ -41,7 +41,7 @@ from zkgroups.core.znodes.states import GroupState
 SECOND, MINUTE, HOUR, DAY = 1000, 60_000, 3_600_000, 86_400_000
 NOW = 1_000 * DAY
 LIMITS = Limits()
-WINDOW = LIMITS.window_ms
+PERIOD = LIMITS.period_ms
 
 
 def commit(offset: int = 100, *, version: int = 1000, ago: int = 0, every: int = 10 * SECOND) -> Commit:
@@ -51,7 +51,7 @@ def commit(offset: int = 100, *, version: int = 1000, ago: int = 0, every: int =
 
 def record(lag: int | None = 5, *, began: int = 0, **more: Any) -> CommitRecord:
     """The record of a partition that is observed for the first time, or has been for `began`."""
-    return observe(None, commit(**more), lag, now_ms=NOW - began, window_ms=WINDOW)
+    return observe(None, commit(**more), lag, now_ms=NOW - began, period_ms=PERIOD)
 
 
 def status(
@@ -122,29 +122,29 @@ def observed(*seen: tuple[int, int, int, int], every: int = 15 * SECOND) -> Verd
     for ago, offset, version, lag in seen:
         now = NOW - ago * SECOND
         committed, last_version = (now, version) if version != last_version else (committed, last_version)
-        rec = observe(rec, Commit(offset, version, committed, created), lag, now_ms=now, window_ms=WINDOW)
+        rec = observe(rec, Commit(offset, version, committed, created), lag, now_ms=now, period_ms=PERIOD)
     return status(seen[-1][3], rec=rec)
 
 
-def test_an_offset_that_went_back_is_a_rewind_until_it_has_recovered_or_the_window_is_over() -> None:
+def test_an_offset_that_went_back_is_a_rewind_until_it_has_recovered_or_the_period_is_over() -> None:
     went_back = [(60, 100, 1, 0), (30, 100, 1, 5), (15, 40, 2, 65)]
     assert observed(*went_back).status is Status.REWIND
     assert "60 messages are read again" in observed(*went_back).reason
     assert observed(*went_back, (10, 30, 3, 75), (5, 99, 4, 6)).status is Status.REWIND
     assert observed(*went_back, (10, 30, 3, 75), (5, 100, 4, 5)).status is Status.OK
-    assert observed((300, 100, 1, 0), (226, 40, 2, 65), (10, 90, 3, 15)).status is Status.OK, "after the window"
+    assert observed((300, 100, 1, 0), (226, 40, 2, 65), (10, 90, 3, 15)).status is Status.OK, "after the period"
 
 
-def test_commits_without_progress_for_a_whole_window_are_a_stall() -> None:
-    standing = [(WINDOW // SECOND - 15 * n, 100, 1 + n, 5 + n) for n in range(16)]
+def test_commits_without_progress_for_a_whole_period_are_a_stall() -> None:
+    standing = [(PERIOD // SECOND - 15 * n, 100, 1 + n, 5 + n) for n in range(16)]
     assert observed(*standing).status is Status.STALL
     assert observed(*standing[1:]).status is Status.OK
     caught_up = [(ago, offset, version, lag if n else 0) for n, (ago, offset, version, lag) in enumerate(standing)]
     assert observed(*caught_up).status is Status.OK
 
 
-def test_a_lag_that_never_falls_for_a_whole_window_is_a_warning() -> None:
-    falling_behind = [(WINDOW // SECOND - 15 * n, 100 + n, 1 + n, 5 + n) for n in range(16)]
+def test_a_lag_that_never_falls_for_a_whole_period_is_a_warning() -> None:
+    falling_behind = [(PERIOD // SECOND - 15 * n, 100 + n, 1 + n, 5 + n) for n in range(16)]
     assert observed(*falling_behind).status is Status.WARN
     assert observed(*falling_behind[1:]).status is Status.OK
     fell_once = [
@@ -163,31 +163,31 @@ def test_a_lag_at_most_the_allowed_one_is_ok() -> None:
 def test_the_patience_follows_the_pace_of_the_consumer_within_limits() -> None:
     paces = {SECOND: MINUTE, 10 * SECOND: 150 * SECOND, 5 * MINUTE: HOUR, HOUR: HOUR}
     assert {every: patience(record(every=every), LIMITS) for every in paces} == paces
-    assert patience(record(version=0), LIMITS) == WINDOW, "of a single commit"
+    assert patience(record(version=0), LIMITS) == PERIOD, "of a single commit"
 
 
 def test_a_past_without_lags_does_not_delay_the_first_verdict() -> None:
     """As snapshots tell it."""
     stopped = commit(ago=2 * HOUR)
-    past = observe(None, stopped, None, now_ms=NOW - HOUR, window_ms=WINDOW)
-    now = observe(past, stopped, 5, now_ms=NOW, window_ms=WINDOW)
+    past = observe(None, stopped, None, now_ms=NOW - HOUR, period_ms=PERIOD)
+    now = observe(past, stopped, 5, now_ms=NOW, period_ms=PERIOD)
     assert status(rec=now).status is Status.STOP
-    moving = observe(past, commit(offset=101, version=1001), 5, now_ms=NOW, window_ms=WINDOW)
+    moving = observe(past, commit(offset=101, version=1001), 5, now_ms=NOW, period_ms=PERIOD)
     assert status(rec=moving).status is Status.OK, "whether the lag has risen since is unknown"
 
 
 def test_a_recreated_node_begins_a_new_record_unless_its_creation_is_unknown_as_in_an_audit() -> None:
     for anew in (Commit(3, 0, NOW, NOW), Commit(3, 2000, NOW, NOW), commit(offset=3, version=0)):
-        assert observe(record(), anew, 5, now_ms=NOW, window_ms=WINDOW).rewound_ms == 0
-    known = observe(None, Commit(100, 5, NOW - MINUTE, 0), None, now_ms=NOW - MINUTE, window_ms=WINDOW)
-    assert observe(known, commit(offset=40), 5, now_ms=NOW, window_ms=WINDOW).rewound_ms == NOW
+        assert observe(record(), anew, 5, now_ms=NOW, period_ms=PERIOD).rewound_ms == 0
+    known = observe(None, Commit(100, 5, NOW - MINUTE, 0), None, now_ms=NOW - MINUTE, period_ms=PERIOD)
+    assert observe(known, commit(offset=40), 5, now_ms=NOW, period_ms=PERIOD).rewound_ms == NOW
 
 
-def test_the_consumption_rate_is_that_of_the_last_window() -> None:
+def test_the_consumption_rate_is_that_of_the_last_period() -> None:
     rec, rates = None, []
     for number in range(61):  # a minute of ten messages a second, then nothing
         now, offset = NOW + number * 5 * SECOND, min(number, 12) * 50
-        rec = observe(rec, Commit(offset, min(number, 12), NOW, NOW - DAY), 1, now_ms=now, window_ms=MINUTE)
+        rec = observe(rec, Commit(offset, min(number, 12), NOW, NOW - DAY), 1, now_ms=now, period_ms=MINUTE)
         rates.append(rec.consumed_per_second(now))
     assert rates[0] is None
     assert rates[1:13] == [10.0] * 12
@@ -204,7 +204,7 @@ def test_without_commits_a_standing_offset_is_no_stall() -> None:
     rec = None
     for ago in (300, 240, 0):
         seldom = Commit(100, 1000, NOW - 10 * MINUTE, created)
-        rec = observe(rec, seldom, 5, now_ms=NOW - ago * SECOND, window_ms=WINDOW)
+        rec = observe(rec, seldom, 5, now_ms=NOW - ago * SECOND, period_ms=PERIOD)
     assert status(rec=rec).status is Status.WARN
 
 
@@ -219,7 +219,7 @@ def test_the_record_agrees_with_the_whole_history(steps: list[tuple[int, int, in
     for seconds, offset, lag in steps:
         now += seconds * SECOND
         version += not seen or seen[-1][1] != offset
-        rec = observe(rec, Commit(offset, version, now, NOW - DAY), lag, now_ms=now, window_ms=WINDOW)
+        rec = observe(rec, Commit(offset, version, now, NOW - DAY), lag, now_ms=now, period_ms=PERIOD)
         seen.append((now, offset, lag))
     if rec is None:
         return
@@ -259,7 +259,7 @@ def test_times_of_messages_are_monotonic_and_within_what_was_seen(steps: list[tu
     st.integers(1, 200_000),
 )
 def test_rates_and_times_are_possible_whatever_was_seen(
-    steps: list[tuple[int, int]], messages: list[tuple[int, int]], window: int
+    steps: list[tuple[int, int]], messages: list[tuple[int, int]], period: int
 ) -> None:
     history, now, end = LogHistory(), NOW, 500
     for seconds, more in steps:
@@ -267,7 +267,7 @@ def test_rates_and_times_are_possible_whatever_was_seen(
         history.add(now, end)
         for ago, offset in messages:
             history.add_message(NOW - ago, offset)
-        rate = history.produced_per_second(now, window_ms=window)
+        rate = history.produced_per_second(now, period_ms=period)
         assert rate is None or rate >= 0
         times = [history.written_ms(offset) for offset in range(0, end + 5, 7)]
         assert [ms for ms in times if ms is not None] == sorted(ms for ms in times if ms is not None)
@@ -289,8 +289,8 @@ def test_a_pause_takes_two_points_and_a_log_end_that_goes_back_begins_a_new_hist
     for second in range(5):
         history.add(NOW + second * SECOND, 7)
     assert list(history._times) == [NOW, NOW + 4 * SECOND]
-    assert history.produced_per_second(NOW + 999, window_ms=MINUTE) is None
-    assert history.produced_per_second(NOW + SECOND, window_ms=MINUTE) == 0.0
+    assert history.produced_per_second(NOW + 999, period_ms=MINUTE) is None
+    assert history.produced_per_second(NOW + SECOND, period_ms=MINUTE) == 0.0
     history.add(NOW + 5 * SECOND, 200)
     history.add(NOW + 6 * SECOND, 3)
     assert (history.written_ms(5), history.first_end) == (None, 3)
@@ -309,22 +309,22 @@ def test_a_message_older_than_all_observations_gets_the_time_that_a_broker_repor
     assert history.first_end == 50
 
 
-def test_the_production_rate_counts_only_the_window() -> None:
+def test_the_production_rate_counts_only_the_period() -> None:
     history = LogHistory()
     for minute in range(10):
         history.add(NOW + minute * MINUTE, 600 * min(minute, 5))
-    assert history.produced_per_second(NOW + 5 * MINUTE, window_ms=2 * MINUTE) == 10
-    assert history.produced_per_second(NOW + 9 * MINUTE, window_ms=2 * MINUTE) == 0
-    assert history.produced_per_second(NOW + 6 * MINUTE, window_ms=90 * SECOND) == pytest.approx(300 / 90)
+    assert history.produced_per_second(NOW + 5 * MINUTE, period_ms=2 * MINUTE) == 10
+    assert history.produced_per_second(NOW + 9 * MINUTE, period_ms=2 * MINUTE) == 0
+    assert history.produced_per_second(NOW + 6 * MINUTE, period_ms=90 * SECOND) == pytest.approx(300 / 90)
     primed = LogHistory()
     primed.add(NOW, 20)
     primed.add_message(NOW - 2 * SECOND, 10)
-    assert primed.produced_per_second(NOW, window_ms=MINUTE) == 5
+    assert primed.produced_per_second(NOW, period_ms=MINUTE) == 5
     two = LogHistory()
     two.add(NOW, 0)
     two.add(NOW + 10 * MINUTE, 6000)
-    assert two.produced_per_second(NOW + 10 * MINUTE, window_ms=MINUTE) == 10
-    assert LogHistory().produced_per_second(NOW, window_ms=MINUTE) is None
+    assert two.produced_per_second(NOW + 10 * MINUTE, period_ms=MINUTE) == 10
+    assert LogHistory().produced_per_second(NOW, period_ms=MINUTE) is None
 
 
 def test_a_group_has_the_verdict_of_its_worst_partition() -> None:

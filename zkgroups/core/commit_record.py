@@ -33,7 +33,7 @@ class CommitRecord(NamedTuple):
     - `lag`: the last known lag, or `UNKNOWN_LAG`.
     - `behind_ms`: since when the lag is above the allowed one; 0 if it is not.
     - `rising_ms`: since when the lag was never seen falling.
-    - `early`, `late`: two earlier (time, offset), for the rate. The early one is up to one window old.
+    - `early`, `late`: two earlier (time, offset), for the rate. The early one is up to one period old.
     """
 
     commit: Commit
@@ -56,7 +56,7 @@ class CommitRecord(NamedTuple):
         return (commit.committed_ms - commit.created_ms) // commit.version
 
     def consumed_per_second(self, now_ms: int) -> float | None:
-        """The rate at which the offset has moved in the last window. None if it was not observed for a second."""
+        """The rate at which the offset has moved in the last period. None if it was not observed for a second."""
         ms, offset = self.early
         if now_ms - ms < 1000 or self.commit.offset < offset:
             return None
@@ -64,16 +64,16 @@ class CommitRecord(NamedTuple):
 
 
 def observe(
-    record: CommitRecord | None, commit: Commit, lag: int | None, *, now_ms: int, window_ms: int, allowed_lag: int = 0
+    record: CommitRecord | None, commit: Commit, lag: int | None, *, now_ms: int, period_ms: int, allowed_lag: int = 0
 ) -> CommitRecord:
     """Return the record after one more observation.
 
     >>> commit = Commit(offset=5, version=3, committed_ms=40_000, created_ms=10_000)
-    >>> first = observe(None, commit, lag=2, now_ms=60_000, window_ms=225_000)
+    >>> first = observe(None, commit, lag=2, now_ms=60_000, period_ms=225_000)
     >>> first.since_ms, first.behind_ms, first.rising_ms, first.commit_every_ms
     (40000, 40000, 60000, 10000)
     >>> moved = commit._replace(offset=7, version=4, committed_ms=70_000)
-    >>> second = observe(first, moved, lag=0, now_ms=75_000, window_ms=225_000)
+    >>> second = observe(first, moved, lag=0, now_ms=75_000, period_ms=225_000)
     >>> second.since_ms, second.behind_ms, second.consumed_per_second(75_000)
     (70000, 0, 0.13333333333333333)
     """
@@ -92,7 +92,7 @@ def observe(
             early=(now_ms, commit.offset),
             late=(now_ms, commit.offset),
         )
-    is_late = 2 * (now_ms - record.late[0]) >= window_ms
+    is_late = 2 * (now_ms - record.late[0]) >= period_ms
     if commit == record.commit and number == record.lag and not is_late:
         return record
     is_first_lag = record.lag == UNKNOWN_LAG
@@ -141,7 +141,7 @@ class LogHistory:
     >>> history.add(1_000, 100); history.add(11_000, 200)
     >>> history.written_ms(149), history.written_ms(199), history.written_ms(200), history.written_ms(99)
     (6000, 11000, None, None)
-    >>> history.produced_per_second(11_000, window_ms=60_000)
+    >>> history.produced_per_second(11_000, period_ms=60_000)
     10.0
     """
 
@@ -186,15 +186,15 @@ class LogHistory:
         first, last = self._ends[after - 1], self._ends[after]
         return start + (offset + 1 - first) * (end - start) // (last - first)
 
-    def produced_per_second(self, now_ms: int, *, window_ms: int) -> float | None:
-        """Return how many messages were written per second in the last window. None if that was not observed."""
+    def produced_per_second(self, now_ms: int, *, period_ms: int) -> float | None:
+        """Return how many messages were written per second in the last period. None if that was not observed."""
         if not self._times:
             return None
-        oldest = max(0, bisect_right(self._times, now_ms - window_ms) - 1)
+        oldest = max(0, bisect_right(self._times, now_ms - period_ms) - 1)
         ms, end = self._times[oldest], self._ends[oldest]
         if now_ms - ms < 1000:
             return None
-        since = max(ms, now_ms - window_ms)
+        since = max(ms, now_ms - period_ms)
         if since > ms and oldest + 1 < len(self._times):  # two points may have the same time
             after, grown = self._times[oldest + 1], self._ends[oldest + 1] - end
             end += grown * (since - ms) // (after - ms)

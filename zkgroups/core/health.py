@@ -102,11 +102,11 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict | None:
 #     |
 #     | 11 | STOP      | error    | the last commit and the first unread message are older than the patience
 #     |
-#     | 12 | REWIND    | error    | the offset went back within the window, and has not recovered
+#     | 12 | REWIND    | error    | the offset went back within the period, and has not recovered
 #     |
-#     | 13 | STALL     | error    | behind for a whole window, in which commits came and the offset did not move
+#     | 13 | STALL     | error    | behind for a whole period, in which commits came and the offset did not move
 #     |
-#     | 14 | WARN      | warning  | messages were deleted before they were read, or the lag never fell for a window
+#     | 14 | WARN      | warning  | messages were deleted before they were read, or the lag never fell for a period
 #     |
 #     | 15 | OK        |          | otherwise
 #     |
@@ -119,14 +119,14 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict | None:
 # topic that live instances neither subscribe to nor own is in use until the last commit of the partition is older.
 
 
-COMMITS_IN_WINDOW: Final = 15
-"""The window of Burrow: that many commits, or observations."""
+COMMITS_IN_PERIOD: Final = 15
+"""A period is as long as this number of commits, or of observations, as in Burrow."""
 
 
 class Limits(NamedTuple):
     """The limits of the rules, in milliseconds and in messages."""
 
-    window_ms: int = 225_000
+    period_ms: int = 225_000
     allowed_lag: int = 0
     rebalance_ms: int = 60_000
     least_patience_ms: int = 60_000
@@ -187,7 +187,7 @@ def judge(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
 
     >>> from .commit_record import Commit, observe
     >>> commit = Commit(offset=5, version=9, committed_ms=100_000, created_ms=10_000)
-    >>> record = observe(None, commit, lag=7, now_ms=900_000, window_ms=225_000)
+    >>> record = observe(None, commit, lag=7, now_ms=900_000, period_ms=225_000)
     >>> facts = PartitionFacts(Hold.OWNED, members=1, lag=7, note=None, record=record)
     >>> judge(facts, 900_000, Limits()).reason
     'no commit for 13m, 7 messages wait'
@@ -230,7 +230,7 @@ def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
         who = "" if facts.members else ", no member"
         reason = f"no commit for {_text(silent_ms)}, {messages_wait(facts.lag)}{who}"
         return Verdict(Status.STOP, Severity.ERROR, reason)
-    if record.rewound_ms and now_ms - record.rewound_ms <= limits.window_ms:
+    if record.rewound_ms and now_ms - record.rewound_ms <= limits.period_ms:
         back = record.highest - record.commit.offset
         return Verdict(Status.REWIND, Severity.ERROR, f"the offset went back, and {back} messages are read again")
     if _stalls(record, now_ms, limits):
@@ -238,7 +238,7 @@ def _judge_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
         return Verdict(Status.STALL, Severity.ERROR, f"commits arrive, but the offset has not moved for {held}")
     if facts.note is LagNote.BEFORE_START:
         return Verdict(Status.WARN, Severity.WARNING, "messages were deleted before they were read")
-    if min(now_ms - record.rising_ms, now_ms - record.behind_ms) >= limits.window_ms:
+    if min(now_ms - record.rising_ms, now_ms - record.behind_ms) >= limits.period_ms:
         return Verdict(Status.WARN, Severity.WARNING, f"the lag has not fallen for {_text(now_ms - record.rising_ms)}")
     return Verdict(Status.OK, None, messages_wait(facts.lag))
 
@@ -264,7 +264,7 @@ def _unknown_lag(facts: PartitionFacts, now_ms: int, limits: Limits) -> Verdict:
 def patience(record: CommitRecord, limits: Limits) -> int:
     """Return the time without a commit after which a consumer counts as stopped, in milliseconds."""
     every = record.commit_every_ms
-    wanted = limits.window_ms if every is None else COMMITS_IN_WINDOW * every
+    wanted = limits.period_ms if every is None else COMMITS_IN_PERIOD * every
     return min(max(wanted, limits.least_patience_ms), limits.most_patience_ms)
 
 
@@ -275,7 +275,7 @@ def _has_waited(facts: PartitionFacts, record: CommitRecord, now_ms: int, patien
 
 
 def _stalls(record: CommitRecord, now_ms: int, limits: Limits) -> bool:
-    standing = now_ms - max(record.since_ms, record.behind_ms) >= limits.window_ms
+    standing = now_ms - max(record.since_ms, record.behind_ms) >= limits.period_ms
     return standing and record.commit.version > record.since_version
 
 

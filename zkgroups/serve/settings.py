@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from ..core.health import COMMITS_IN_WINDOW, Limits
+from ..core.health import COMMITS_IN_PERIOD, Limits
 
 # One pool of memory for all threads.
 #
@@ -68,9 +68,9 @@ class SweepSettings:
     @property
     def limits(self) -> Limits:
         """The limits of the rules for statuses."""
-        window_ms = int(COMMITS_IN_WINDOW * self.every * 1000)
+        period_ms = int(COMMITS_IN_PERIOD * self.every * 1000)
         return Limits(
-            window_ms=window_ms,
+            period_ms=period_ms,
             allowed_lag=self.allowed_lag,
             abandoned_ms=int(self.abandoned_after * 1000),
             stale_ms=int(self.stale_after * 1000),

@@ -185,8 +185,8 @@ class ClusterState:
     def add_past(self, group: str, at: TopicPartition, commit: Commit, seen_ms: int) -> None:
         """Add a commit that was seen before the server started."""
         records = self.past.setdefault(group, GroupHistory()).records
-        window_ms = self._rules.limits.window_ms
-        records[at] = observe(records.get(at), commit, None, now_ms=seen_ms, window_ms=window_ms)
+        period_ms = self._rules.limits.period_ms
+        records[at] = observe(records.get(at), commit, None, now_ms=seen_ms, period_ms=period_ms)
 
     def replace_all(self, found: Sequence[ReadGroup], topics: Collection[str] | None, now_ms: int) -> None:
         """Replace all groups after a complete sweep."""
@@ -249,9 +249,9 @@ class ClusterState:
     def _topic(
         self, topic: str, logs: Mapping[int, OffsetRange], readers: tuple[str, ...], now_ms: int
     ) -> TopicPicture:
-        window_ms = self._rules.limits.window_ms
+        period_ms = self._rules.limits.period_ms
         histories = (self.ends.history(TopicPartition(topic, number)) for number in logs)
-        rates = (each.produced_per_second(now_ms, window_ms=window_ms) for each in histories if each is not None)
+        rates = (each.produced_per_second(now_ms, period_ms=period_ms) for each in histories if each is not None)
         known = [rate for rate in rates if rate is not None]
         return TopicPicture(dict(sorted(logs.items())), sum(known) if known else None, readers)
 

@@ -160,7 +160,7 @@ class _Builder:
         unread_ms = None
         if lag.lag and lag.log is not None and part.offset is not None and history is not None:
             unread_ms = history.written_ms(max(part.offset.offset, lag.log.start))
-        window_ms = self._rules.limits.window_ms
+        period_ms = self._rules.limits.period_ms
         commit = None if record is None else record.commit
         return PartitionPicture(
             at=at,
@@ -173,7 +173,7 @@ class _Builder:
             owner=owner_id,
             owner_ms=owner_ms,
             consumed=None if record is None else record.consumed_per_second(now_ms),
-            produced=None if history is None else history.produced_per_second(now_ms, window_ms=window_ms),
+            produced=None if history is None else history.produced_per_second(now_ms, period_ms=period_ms),
             verdict=self._judge(lag, record, unread_ms),
             holder=self._holds.get(at, _OWNED).holder,
         )
@@ -196,7 +196,7 @@ class _Builder:
             commit,
             lag.lag,
             now_ms=self._now_ms,
-            window_ms=limits.window_ms,
+            period_ms=limits.period_ms,
             allowed_lag=limits.allowed_lag,
         )
         self._past.records[at] = record
