@@ -182,7 +182,7 @@ class _Watches:
         self._old = {} if everything else _existing_nodes(group)
 
     def row(self, what: Watched, change: Change) -> Row | None:
-        """Return the row of a change. None if the node existed at the start, and for the directory of a topic."""
+        """Return the row of a change, or None if the node existed at the start, and for the directory of a topic."""
         before = self._old.pop(change.path, None)
         if change.before is None and before is not None:
             change = replace(change, before=before)

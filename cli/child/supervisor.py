@@ -147,8 +147,6 @@ class Supervision:
             else:
                 self._stop(int(value))
 
-    # Acting
-
     def _act(self) -> None:
         if self._kill_at is None and self._code is None and _now() >= self._until:
             self._stop(signal.SIGTERM)

@@ -109,7 +109,7 @@ class TimeLags:
 
 
 def _first_unread(lag: PartitionLag) -> int | None:
-    """Return the first unread offset that the log still has. None if there is none, or if it is unknown."""
+    """Return the first unread offset that the log still has, or None if there is none, or if it is unknown."""
     if not lag.lag or lag.log is None or lag.partition.offset is None:
         return None
     return max(lag.partition.offset.offset, lag.log.start)

@@ -58,8 +58,6 @@ class Consumer:
         self._started = False
         self._closed = False
 
-    # Life
-
     async def start(self) -> Self:
         """Join the group, and stay in the running loop. A second call does nothing."""
         await self._home.settle()
@@ -105,8 +103,6 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-    # Messages
 
     def __aiter__(self) -> AsyncIterator[Message]:
         """Iterate over messages until the consumer has left: see `zkgroups.Consumer.__iter__`."""
@@ -177,8 +173,6 @@ class Consumer:
             fetching.exception()
             raise
 
-    # Offsets
-
     async def commit(self, message: Message | None = None) -> None:
         """Commit now: everything received so far, or the messages of one partition up to `message`.
 
@@ -218,8 +212,6 @@ class Consumer:
     def lag(self, at: TopicPartition) -> int | None:
         """Return how many messages are in the log after `position`, as of the last fetch; None if it is not known."""
         return self._inner.lag(at)
-
-    # Partitions
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

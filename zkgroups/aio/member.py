@@ -160,8 +160,6 @@ class Member:
             self._closed.set()
             self._home.leave()
 
-    # Life
-
     async def start(self) -> Self:
         """Join the group, and stay in the running loop. A second call does nothing."""
         await self._home.settle()
@@ -205,8 +203,6 @@ class Member:
     ) -> None:
         await self.close()
 
-    # Generations
-
     async def generations(self) -> AsyncGenerator[Generation, None]:
         """Iterate over the generations until the member is closed.
 
@@ -243,8 +239,6 @@ class Member:
                 return self._latest
             if not await is_set_in_time(self._news, deadline):
                 return None
-
-    # State
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

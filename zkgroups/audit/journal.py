@@ -272,8 +272,6 @@ class Journal(AtomicFolder):
         """Return the journal of a folder of this machine."""
         return cls(LocalFiles(), destination)
 
-    # Rows
-
     def commits(
         self,
         piece: Piece,
@@ -348,8 +346,6 @@ class Journal(AtomicFolder):
             rows += in_file
         write_list(self._files, path, rows)
 
-    # Commits
-
     def pieces(self) -> list[Piece]:
         """Return the complete, outermost pieces, sorted."""
         return outermost(piece for piece in self._all_pieces() if self.is_complete(COMMITS, piece.name))
@@ -404,8 +400,6 @@ class Journal(AtomicFolder):
 
     def _batches(self, folder: str) -> list[str]:
         return list(filter(_BATCH.fullmatch, self.children(folder)))
-
-    # Batches
 
     def claim_batch(self, previous: int | None) -> int:
         """Take the number of the next batch. `previous` is the one that this run took before.

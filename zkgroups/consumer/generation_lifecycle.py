@@ -103,8 +103,6 @@ class GenerationLifecycle:
         """Seconds since the last generation began."""
         return uptime() - self._begun_at
 
-    # Beginning
-
     def begin(self, begin: StartGeneration) -> Generation:
         """Make a new generation and call `on_assigned`. Raise if the committed offsets cannot be read."""
         write = self.membership.writer(begin.partitions)
@@ -172,8 +170,6 @@ class GenerationLifecycle:
         found = self.membership.committed(unreadable) if unreadable else {}
         return any(not isinstance(value, UnreadableNode) for value in found.values())
 
-    # Ending
-
     def stop(self, moving: Partitions, held: Partitions) -> None:
         """Stop the workers, then commit the partitions that the member still holds. Releasing comes afterwards."""
         generation, self.generation = self.generation, None
@@ -214,8 +210,6 @@ class GenerationLifecycle:
             if kept := held - partitions:
                 self._commit(generation, kept, attempts=_LAST_ATTEMPTS)
             generation._close(deadline)
-
-    # Committing
 
     def commit_marked(self, held: Partitions) -> None:
         """Commit the marked offsets of the partitions that are held."""

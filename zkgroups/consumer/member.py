@@ -103,8 +103,6 @@ class BaseMember:
     def _tell_changed(self, free: frozenset[TopicPartition] | None) -> None:
         self._loop.tell_changed(free)
 
-    # Life
-
     def start(self) -> Self:
         """Start the thread of this member, which joins the group. A second call does nothing."""
         self._check_open()
@@ -164,8 +162,6 @@ class BaseMember:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # Generations
 
     def generations(self) -> Iterator[Generation]:
         """Iterate over the generations as they begin, until the member is closed. Start it if it is not started.
@@ -228,8 +224,6 @@ class BaseMember:
     def _check_open(self) -> None:
         if self._closed or self._pid != os.getpid():
             raise MemberClosedError(self._membership.group_name, self.id)
-
-    # State
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

@@ -330,8 +330,6 @@ class Membership(AnyMembership):
     def connected(self) -> bool:
         return self._session.connected
 
-    # Registration
-
     def register(self) -> None:
         if not self._instance.resume():
             self._instance.register(self._registration, timeout=SLICE)
@@ -352,8 +350,6 @@ class Membership(AnyMembership):
         self._observer.close()
         self._offsets.close()
         self._instance.free_id()
-
-    # Planning
 
     def look(self) -> GroupLook:
         self._stats.looks += 1
@@ -431,8 +427,6 @@ class Membership(AnyMembership):
     def awaited(self) -> AwaitedPlan | None:
         return self._plan.awaited
 
-    # Partitions
-
     def claim(self, partitions: Partitions) -> Partitions:
         already = frozenset(partitions & self._instance.claims.keys())
         left = partitions - already
@@ -469,8 +463,6 @@ class Membership(AnyMembership):
     def _hear(self, at: TopicPartition | None) -> None:
         """Note a change. Called on kazoo's threads."""
         self._tell(None if at is None else self._signals.released_with(at))
-
-    # Offsets
 
     def writer(self, partitions: Partitions, /) -> Write:
         write_fenced = self._offsets.writer(self._instance.claims_on(partitions))

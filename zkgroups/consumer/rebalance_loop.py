@@ -312,8 +312,6 @@ class RebalanceLoop:
             self._changes.settle()
         self._stuck_alarm.watch(self.machine.waiting, self.membership.awaited)
 
-    # Time
-
     def _look_at_clocks(self) -> None:
         self._notice_loss()
         if self._to_receive:
@@ -417,8 +415,6 @@ class RebalanceLoop:
         except ZkgroupsException:
             return True  # the next look at the group tells
 
-    # Actions
-
     def _carry_out(self, action: Action) -> None:
         match action:
             case StartLinger():
@@ -514,8 +510,6 @@ class RebalanceLoop:
         except ZkgroupsException as error:  # the next look tries again
             log.info("member %s could not watch partitions, retrying: %s", self._name, error)
             self._changes.changed()
-
-    # Generations
 
     def _begin(self, begin: StartGeneration) -> None:
         """Hand out a new generation. If the committed offsets cannot be read, retry after a pause."""

@@ -171,8 +171,6 @@ class Members:
         self.leader = joined.id
         return True
 
-    # Protocols
-
     def can_admit(
         self, protocol_type: str, protocols: tuple[GroupProtocol, ...], known: Container[str] | None = None
     ) -> bool:
@@ -299,8 +297,6 @@ class Group:
                 return None
             topics |= subscription.topics
         return topics
-
-    # Deadlines
 
     def set_deadline(self, kind: DeadlineKind, delay: float, owner: str = "") -> None:
         self.outbox.deadlines.set(DeadlineKey(kind, self.name, owner), self.outbox.time + delay)

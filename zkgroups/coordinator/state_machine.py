@@ -95,8 +95,6 @@ class CoordinatorMachine:
                 case actions.GroupMoved():
                     self._groups.drop(group, KafkaError.NOT_COORDINATOR)
 
-    # Requests
-
     def _request(self, event: actions.RequestReceived) -> None:
         id, request = event.request_id, event.request
         if self._closed:
@@ -154,8 +152,6 @@ class CoordinatorMachine:
                 return lambda group: self._members.commit(id, request, group)
             case values.DeleteOffsetsRequest():
                 return lambda group: self._admins.delete_offsets(id, request, group)
-
-    # Deadlines
 
     def _pass_time(self) -> None:
         """Process all deadlines that have come, in the order of their times."""

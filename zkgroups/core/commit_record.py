@@ -187,7 +187,7 @@ class LogHistory:
         return start + (offset + 1 - first) * (end - start) // (last - first)
 
     def produced_per_second(self, now_ms: int, *, period_ms: int) -> float | None:
-        """Return how many messages were written per second in the last period. None if that was not observed."""
+        """Return how many messages were written per second in the last period, or None if that was not observed."""
         if not self._times:
             return None
         oldest = max(0, bisect_right(self._times, now_ms - period_ms) - 1)
@@ -202,7 +202,7 @@ class LogHistory:
 
 
 def catch_up_seconds(lag: int, consumed: float | None, produced: float | None) -> float | None:
-    """Return the time until the lag is zero, if both rates stay. None if it is unknown, or if it will never be.
+    """Return the time until the lag is zero, if both rates stay, or None if it is unknown, or if it will never be.
 
     >>> catch_up_seconds(300, 15.0, 5.0), catch_up_seconds(0, None, None), catch_up_seconds(300, 5.0, 5.0)
     (30.0, 0.0, None)

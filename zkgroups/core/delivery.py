@@ -271,8 +271,6 @@ class Delivery(Generic[M]):
         self._delayed: list[tuple[float, int, Lane[M]]] = []  # a heap, by time
         self._numbers = count()
 
-    # Partitions
-
     def assign(self, at: TopicPartition, position: int) -> None:
         """Begin a partition, or begin it again after a seek. Runs that are under way no longer count."""
         self.forget([at])
@@ -369,8 +367,6 @@ class Delivery(Generic[M]):
         }
         return {at: offsets for at, offsets in found.items() if offsets}
 
-    # Messages
-
     def add(
         self, at: TopicPartition, messages: Sequence[tuple[int, M]], keys: Sequence[bytes | None] | None = None
     ) -> None:
@@ -412,7 +408,7 @@ class Delivery(Generic[M]):
         return run
 
     def take_needed(self) -> Run[M] | None:
-        """Return the next message of a partition that winds down. None if none has messages to begin."""
+        """Return the next message of a partition that winds down, or None if none has messages to begin."""
         while self._needed:
             lane = heapq.heappop(self._needed)[-1]
             if self._is_needed(lane):

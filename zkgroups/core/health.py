@@ -70,7 +70,7 @@ def rank(verdict: Verdict) -> tuple[int, int]:
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict | None:
-    """Return the worst verdict, the first of equal ones. None if there are none."""
+    """Return the worst verdict, the first of equal ones, or None if there are none."""
     return min(verdicts, key=rank, default=None)
 
 

@@ -363,8 +363,6 @@ class HistoryReader:
             pass  # it was purged since it was listed, which leaves a gap
         self.torn = log.path if records.torn else None
 
-    # Gaps
-
     def _gaps_before(self, files: DataFiles, log: DataFile, zxid: int, time_ms: int) -> Iterator[LogGap]:
         """Yield the gap before a transaction whose number does not follow the last one, if it shows any."""
         if zxid > self._last:

@@ -406,8 +406,6 @@ class SnapshotScan:
         *first, known, aversion, session, before = STAT.unpack(record[-STAT.size :])
         return record[: -STAT.size] + STAT.pack(*first, max(known, cversion), aversion, session, max(before, pzxid))
 
-    # Parsing
-
     def _records(self) -> Iterator[tuple[bytes, bytes]]:
         """Yield the path of each node in the snapshot, and its record: length, data and stat."""
         buffer, at = self._after_acls()

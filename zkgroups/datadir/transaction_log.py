@@ -96,7 +96,7 @@ def after_acl(record: bytes, at: int) -> int:
 
 
 def deleted_with_session(record: bytes) -> tuple[list[bytes], int] | None:
-    """Return the nodes that the end of a session deletes, and where their list ends. None if they are not listed."""
+    """Return the nodes that the end of a session deletes, and where their list ends, or None if they are not listed."""
     at = HEAD_BYTES
     if at == len(record) or digest(record, at) is not None:
         return None

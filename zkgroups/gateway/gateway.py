@@ -106,8 +106,6 @@ class Gateway:
             raise NotConnectedError(f"no broker answered at {self._settings.bootstrap}: {reason}") from error
         await self._addresses.replace(found.brokers, self._settings.listen.host)
 
-    # Clients
-
     async def _listen_for(self, node: int, port: int) -> None:
         """Open the listener of a broker."""
         self._node_servers[node] = await self._listen(Address(self._settings.listen.host, port), node)

@@ -131,8 +131,6 @@ class Consumer:
     _await_callback: Callable[[Any], object] | None = None
     """Waits for the result of a callback that is a coroutine function. `zkgroups.aio` overrides it."""
 
-    # Life
-
     def start(self) -> Self:
         """Join the group. The `with` block does it, and so does the first call that reads."""
         self._reading.start()
@@ -170,8 +168,6 @@ class Consumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # Messages
 
     def __iter__(self) -> Iterator[Message]:
         """Iterate over messages until the consumer has left. Errors of the member are raised: iterate again to go on.
@@ -337,8 +333,6 @@ class Consumer:
         self._put_back()
         HandlerLoop(self._reading, handler, options).run()
 
-    # Offsets
-
     def commit(self, message: Message | None = None) -> None:
         """Commit now: everything received so far, or the messages of one partition up to `message`.
 
@@ -423,8 +417,6 @@ class Consumer:
         with self._reading.changed:
             position = self._position(at)
             return position is not None and self._reading.has_received_all(at, position)
-
-    # Partitions
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:

@@ -147,8 +147,6 @@ class HeldPartitions:
         """The partitions that have not been revoked or lost."""
         return self.of_generation - self.gone
 
-    # Generations
-
     def replace(self, held: Partitions) -> None:
         """Note the partitions of another generation."""
         self.gone |= self.of_generation - held
@@ -170,8 +168,6 @@ class HeldPartitions:
             self.seeks.pop(at, None)
             self.resume_at.pop(at, None)
         self.gone.clear()
-
-    # Positions
 
     def begin(self, positions: Mapping[TopicPartition, int]) -> None:
         """Note that these partitions are fetched from these offsets on."""
@@ -459,8 +455,6 @@ class FetchedPartitions:
         with suppress(ZkgroupsException):
             return may_ask and self._has_offsets()
         return False
-
-    # Errors
 
     def stop(self, at: TopicPartition, error: KafkaError) -> None:
         """Fetch a partition no more for now. The caller holds the lock."""

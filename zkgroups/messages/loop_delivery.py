@@ -260,8 +260,6 @@ class LoopDelivery:
         """How many messages were handed out."""
         return self._count + self._batch.handed
 
-    # Offsets
-
     @property
     def _finished(self) -> dict[TopicPartition, int]:
         """How far each partition is finished, without the current batch."""

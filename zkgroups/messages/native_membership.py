@@ -270,8 +270,6 @@ class NativeMembership(AnyMembership):
         """True if the group is certain not to be in ZooKeeper again, and the brokers have taken nothing away."""
         return self._client is not None and not self._client.lost and self._routes.holds_permit(self.group_name)
 
-    # Registration
-
     def register(self) -> None:
         """Get a permit, and create a client. It joins the group after the first look at the topics."""
         self._leave()
@@ -340,8 +338,6 @@ class NativeMembership(AnyMembership):
     def release(self, partitions: Partitions) -> None:
         """Release these partitions. The rebalance on the brokers goes on when all are released."""
         self._held -= partitions
-
-    # Offsets
 
     def writer(self, _partitions: Partitions, /) -> Write:
         client = self._joined()

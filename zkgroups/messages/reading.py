@@ -148,8 +148,6 @@ class Reading:
         self._asked_at = (0, uptime())  # the count of the deliverer, and when the loop last asked or made progress
         self._is_up_to_date = False  # True while `follow` has nothing to do; other threads take it back
 
-    # Life
-
     def start(self) -> None:
         """Create the client, and join the group. A second call does nothing."""
         if self._fetched is None:

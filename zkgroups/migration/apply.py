@@ -418,8 +418,6 @@ class _Apply(RunContext):
             if not states[target].unreadable and not is_begun(self._plans[target], states[target].committed)
         ]
 
-    # Report
-
     def _report_left(self, target: str) -> None:
         detail = "; ".join(filter(None, [texts(self._left[target]), self._mark_errors.get(target)]))
         rows = self._plans[target]

@@ -79,8 +79,6 @@ class FollowToKafka(Follower):
         if not self.stop.is_set():
             self._cut_over([group for group in ready if group.following])
 
-    # Reading
-
     def end_moved_groups(self) -> None:
         """Groups that are marked as moved, unless legacy clients have come back."""
         moved = [group for group in self.following if group.group in self.marked_as_moved]
@@ -151,8 +149,6 @@ class FollowToKafka(Follower):
             return decide(number, log, target, rule, newer=logs.ranges([at])[0])
 
         return offset_rule
-
-    # Writing
 
     def _decide(self, groups: Sequence[TrackedGroup], logs: LogRanges, limit: int | None) -> Writes:
         """Return the offsets to write, given the current offsets of the targets."""
@@ -344,8 +340,6 @@ class FollowToZooKeeper(Follower):
         group.due_since = (group.due_since or self.number) if group.offsets.due else 0
         return changed
 
-    # Writing
-
     def _copy(self, group: TrackedGroup, limit: int | None) -> None:
         """Write due offsets if ZooKeeper still has the offsets just read. Refused while an instance is registered."""
         due = group.offsets.due
@@ -373,8 +367,6 @@ class FollowToZooKeeper(Follower):
         for group in self.following:
             done = ", and the group would be done" if group in ready else ""
             group.note = f"changed offsets would be written{done}"
-
-    # Finishing
 
     def _finish(self, ready: Sequence[TrackedGroup]) -> None:
         """Write the rest of these groups, and remove the marks of those where both sides agree."""

@@ -79,8 +79,6 @@ class TrackedGroup:
             if (error := name_error(name)) is not None:
                 self.leave(invalid_name(name, error))
 
-    # State
-
     @property
     def following(self) -> bool:
         """Whether the group is neither done nor left."""
@@ -129,8 +127,6 @@ class TrackedGroup:
         detail = "; ".join(filter(None, [*parts, self.note]))
         return FollowedGroup(self.group, self.target, self.state, self.behind, detail)
 
-    # Topics
-
     @property
     def topics(self) -> set[str]:
         """The topics of its offsets; on the way back, also the topics that the plan has moved."""
@@ -150,8 +146,6 @@ class TrackedGroup:
         for topic in known & ids.keys():
             self._topic_ids.setdefault(topic, ids[topic])
         return sorted(topic for topic in known if is_recreated(topic, self._topic_ids.get(topic), ids))
-
-    # Offsets
 
     def update_from_source(self, state: SourceState) -> bool:
         """Record the offsets in ZooKeeper as the leading side. Return whether any has changed.
@@ -288,8 +282,6 @@ class Follower(ABC):
         """Return the state of each group."""
         return [group.result() for group in self.groups]
 
-    # Marks
-
     def read_marks(self) -> None:
         """In the first pass, leave groups that another plan has marked, and adopt the marks of earlier runs."""
         if self._marks_read:
@@ -328,8 +320,6 @@ class Follower(ABC):
                 self.unmark(self.groups)
                 if self._locks is not None:
                     self._locks.release(self._locked)
-
-    # Locks
 
     def lock(self) -> None:
         """Lock all followed targets against other plans. Leave groups whose target another plan has locked."""
@@ -371,8 +361,6 @@ class Follower(ABC):
             for target in self._locks.lost(self._unchecked):
                 self.by_target[target].leave(Obstacle(ObstacleKind.LOCK_LOST_AFTER_WRITE))
         self._unchecked.clear()
-
-    # Reading
 
     def leave_recreated(self, groups: Iterable[TrackedGroup]) -> None:
         """Leave groups whose topics were recreated: their offsets do not apply to the new topics."""

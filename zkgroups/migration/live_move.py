@@ -298,8 +298,6 @@ class _LiveMove:
         self._refuse_registered()
         return len(writes)
 
-    # Both
-
     def _wait(self, remaining: Callable[[], Sequence[str]]) -> None:
         """Wait until nobody remains."""
         deadline = time.monotonic() + self._patience

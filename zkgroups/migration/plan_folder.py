@@ -48,8 +48,6 @@ class NewReport:
 class PlanFolder(AtomicFolder):
     """One plan and its reports."""
 
-    # Reading
-
     def has_plan(self) -> bool:
         """Return whether the folder has a complete plan."""
         return self.is_complete(PLAN)
@@ -84,7 +82,7 @@ class PlanFolder(AtomicFolder):
             )
 
     def constants(self) -> dict[str, Any] | None:
-        """Return the values that are the same in all rows of the plan. None if an earlier version has written it.
+        """Return the values that are the same in all rows of the plan, or None if an earlier version has written it.
 
         With Spark, reading them from a row takes a job.
         """
@@ -126,8 +124,6 @@ class PlanFolder(AtomicFolder):
             )
         self.check_files(REPORTS, name, cure=_LOST)
         return self.path(REPORTS, name), MatchRow if name.endswith(f"-{MigrationStep.VERIFY}") else ReportRow
-
-    # Writing
 
     def write_constants(self, staged: str, constants: Mapping[str, Any]) -> None:
         """Write the values that are the same in all rows of a plan to its staged folder."""

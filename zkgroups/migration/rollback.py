@@ -153,8 +153,6 @@ class _Rollback(RunContext):
                 self._report_newer(rows, sources[target], states[target])
         return [*self._report.rows]
 
-    # Checks
-
     def _check(self, states: Mapping[str, TargetState], todo: Mapping[str, Restoration], *, to_zookeeper: bool) -> None:
         for target, state in states.items():
             self.leave(target, not_moved(self._plans[target]))
@@ -272,8 +270,6 @@ class _Rollback(RunContext):
         except ZkgroupsException as error:
             return dict.fromkeys(wanted, error)
 
-    # Restoring
-
     def _restore(self, todo: Mapping[str, Restoration]) -> dict[str, Answers]:
         """Restore these targets. Return the answers for all partitions that change, by target.
 
@@ -322,8 +318,6 @@ class _Rollback(RunContext):
                 error = _not_deleted(it, texts(obstacles))
                 found[target] = dict.fromkeys([*it.removed, *changed_partitions(expected, now[target])], error)
         return found
-
-    # Marks
 
     def _read_marks(self) -> None:
         if self._registry is None:

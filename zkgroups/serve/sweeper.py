@@ -312,8 +312,6 @@ class Sweeper:
         self._changes: GroupChanges | None = None
         self.publisher = Publisher(self._picture(0))
 
-    # Life
-
     def start(self) -> Self:
         """Connect, and begin to sweep.
 
@@ -514,7 +512,7 @@ def _read(context: RegistryContext, names: Iterable[str]) -> list[ReadGroup]:
 
 
 def _topics(registry: Registry) -> frozenset[str] | None:
-    """Return all topics. None if they are forbidden, or not in this ZooKeeper."""
+    """Return all topics, or None if they are forbidden, or not in this ZooKeeper."""
     try:
         return frozenset(registry.topics()) or None
     except AccessError:

@@ -89,8 +89,6 @@ class AtomicFolder:
         """The errors of the file system, which methods that write raise."""
         return self._files.errors
 
-    # Reading
-
     def check_exists(self) -> None:
         """Raise NotFoundError if the folder does not exist."""
         with self.translated(f"{self} cannot be read"):

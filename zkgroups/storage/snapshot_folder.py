@@ -197,8 +197,6 @@ _IN_PLACE: Final = re.compile(f"snapshot=({TIMESTAMP})")
 class SnapshotFolder(AtomicFolder):
     """The snapshots of one destination."""
 
-    # Snapshots
-
     def snapshots(self) -> list[str]:
         """Return the names of the complete snapshots, oldest first."""
         return [name for name in self._names(Table.OFFSETS) if self.has(name)]
@@ -239,8 +237,6 @@ class SnapshotFolder(AtomicFolder):
     def _names(self, table: Table) -> list[str]:
         matches = map(_IN_PLACE.fullmatch, self.children(f"table={table}"))
         return sorted(match[1] for match in matches if match)
-
-    # Tables
 
     def table(self, table: Table, name: str) -> str:
         """Return the path of a table of the named snapshot."""

@@ -138,8 +138,6 @@ class SourceOptions(ZooKeeperSource):
         """Return the options as text for `parse`, without default values."""
         return options_as_text(self)
 
-    # Use
-
     @property
     def shown_cluster(self) -> str:
         """The value of the column `cluster`. Another layout is a part of it, so that its offsets are kept apart."""

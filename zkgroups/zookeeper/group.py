@@ -74,8 +74,6 @@ class Consumergroup:
         """
         return copy_group(self.paths, GroupPaths(to), self._context)
 
-    # Instances
-
     def instances(self) -> list[RegisteredInstance]:
         """Return the registered instances, sorted by id. An instance may have an unreadable registration."""
         instances: list[RegisteredInstance] = []
@@ -110,8 +108,6 @@ class Consumergroup:
         if node is None:
             raise NotRegisteredError(self.name, id)
         return node.data
-
-    # Owners
 
     def owner(self, at: TopicPartition) -> Owner | UnreadableNode | None:
         """Return the owner of a partition, in any client's format; None if it has none."""

@@ -82,8 +82,6 @@ class Instance:
         """The name of the group."""
         return self._paths.group
 
-    # Registration
-
     @property
     def registered(self) -> bool:
         """True while the instance is known to be registered, in a live session. Does not contact the server."""
@@ -208,8 +206,6 @@ class Instance:
             except TransactionFailed as failure:
                 self._ownership.refresh(registered, failure)
 
-    # Claims
-
     @property
     def claims(self) -> Mapping[TopicPartition, Claim]:
         """The current claims, by partition. Does not contact the server."""
@@ -254,8 +250,6 @@ class Instance:
         release_partitions(self._ownership, list(self._ownership.nodes().values()))
         with self._ownership.registration_lock():
             self._delete_leftovers()
-
-    # Leave
 
     def __enter__(self) -> Self:
         return self

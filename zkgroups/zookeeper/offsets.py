@@ -288,8 +288,6 @@ class Offsets:
         self._context = context
         self._writer = OffsetWriter(paths, context)
 
-    # Reading
-
     def fetch(self, at: TopicPartition) -> CommittedOffset | None:
         """Read the committed offset of one partition. None if there is none.
 
@@ -319,8 +317,6 @@ class Offsets:
 
     __iter__ = fetch_all
 
-    # Checking
-
     def validate(self, ranges: Mapping[TopicPartition, OffsetRange]) -> dict[TopicPartition, Exception]:
         """Compare the committed offsets with these ranges, and return an error for each that is outside or unreadable.
 
@@ -336,8 +332,6 @@ class Offsets:
             elif found is not None and found.offset not in ranges[at]:
                 problems[at] = OffsetOutOfRangeError(at, found.offset, ranges[at].start, ranges[at].end)
         return problems
-
-    # Writing
 
     def set(
         self,

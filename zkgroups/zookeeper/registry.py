@@ -179,8 +179,6 @@ class Registry:
         else:
             connection.require_node(self._context.session, other.root, self._context.deadline())
 
-    # Groups
-
     def group(self, name: str) -> Consumergroup:
         """Return the group with this name, whether it exists or not."""
         from .group import Consumergroup
@@ -280,8 +278,6 @@ class Registry:
     def __contains__(self, name: object) -> bool:
         return self._context.session.exists(join(CONSUMERS, check_group(name)), deadline=self._context.deadline())
 
-    # Kafka
-
     def topics(self) -> list[str]:
         """Return the names of the topics that Kafka has registered, sorted."""
         if (source := self._context.topics) is not None and (found := source(None)) is not None:
@@ -300,7 +296,7 @@ class Registry:
         self._context = self._context._replace(topics=source)
 
     def topic(self, name: str) -> Topic | None:
-        """Return a topic with its partition numbers. None if Kafka has not registered it."""
+        """Return a topic with its partition numbers, or None if Kafka has not registered it."""
         from ..core.znodes.values import ForbiddenNode, UnreadableNode
         from .reading import group_reader
 

@@ -216,8 +216,6 @@ class Watch:
         self._dispatcher = WatchDispatcher.of(self._session)
         self._dispatcher.add(self._root, self._fired)
 
-    # Use
-
     def __iter__(self) -> Iterator[Change]:
         while (change := self.next()) is not None:
             yield change
@@ -285,8 +283,6 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # Wait
 
     def _step(self, deadline: Deadline) -> bool:
         """Take one step towards the next change. Return False after the deadline."""

@@ -130,7 +130,7 @@ class ScalaBlocker:
 
 
 def scala_blocker(data: bytes) -> ScalaBlocker | None:
-    """Return the reason why Scala members cannot read the registration. None if they can, or if only Java can tell.
+    """Return the reason why Scala members cannot read the registration, or None if they can, or if only Java can tell.
 
     >>> print(scala_blocker(b"orders"))
     it is not a JSON object

@@ -88,8 +88,6 @@ class KnownGroups:
         """Return the paths of the registrations and owner nodes of a session."""
         return self._ephemeral.get(session, ())
 
-    # Registrations
-
     def instance_at(self, path: bytes) -> PastInstance | None:
         """Return the instance that is registered at a path."""
         return self._instances.get(path)
@@ -119,8 +117,6 @@ class KnownGroups:
             self._of_session[key] = tuple(each for each in self._of_session[key] if each is not instance)
             _delete_if_empty(self._of_session, key)
             self._remove_ephemeral(instance.session, path)
-
-    # Partitions
 
     def partition(self, group: str, topic: str, number: int) -> KnownPartition:
         """Return a partition. It is kept only if something is put into it."""

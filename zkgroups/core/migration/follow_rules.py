@@ -104,8 +104,6 @@ class FollowedOffsets:
         self._failed: dict[TopicPartition, Obstacle] = {}
         self._skipped: set[TopicPartition] = set()
 
-    # Reading
-
     def update(self, found: Mapping[TopicPartition, LeadingOffset], *, complete: bool = True) -> bool:
         """Record the offsets of the leading side, and return whether any has changed. Changed offsets become due.
 
@@ -168,8 +166,6 @@ class FollowedOffsets:
         """Return the stamp of an offset of the leading side."""
         return self._leading[at].stamp
 
-    # Writing
-
     def decide(
         self, rule: OffsetRule, following: Mapping[TopicPartition, int | Unknown | None], limit: int | None = None
     ) -> dict[TopicPartition, int]:
@@ -204,8 +200,6 @@ class FollowedOffsets:
     def record_failure(self, at: TopicPartition, error: object) -> None:
         """Record that an offset could not be written; it stays due."""
         self._failed[at] = Obstacle(ObstacleKind.OFFSET_NOT_WRITTEN, (str(at),), 1, detail=str(error))
-
-    # Progress
 
     @property
     def behind(self) -> int:

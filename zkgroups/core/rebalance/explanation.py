@@ -218,7 +218,7 @@ def _follows(roster: Roster, owners: Mapping[TopicPartition, str], strategy: str
 def _plan(
     roster: Roster, strategy: str, owners: Mapping[TopicPartition, str], written: SharedPlan | None
 ) -> tuple[Assignment | None, bool]:
-    """Return the plan, and whether it is the written one. None if zkgroups does not know the strategy."""
+    """Return the plan, and whether it is the written one, or None if zkgroups does not know the strategy."""
     members = roster.members(owners)
     if strategy in COMPUTED_BY_EACH:
         return ASSIGNORS[strategy](members), False

@@ -36,7 +36,7 @@ _HOST_AND_UUID: Final = re.compile(r"(.+):[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0
 
 
 def host_of_instance(group: str, id: str) -> str | None:
-    """Return the host of an instance. None if its client, or its user, has chosen an id without a host.
+    """Return the host of an instance, or None if its client, or its user, has chosen an id without a host.
 
     Scala members are named `<group>_<host>-<milliseconds>-<8 hex>`, kazoo-go, pykafka and zkgroups `<host>:<uuid>`.
 

@@ -424,8 +424,6 @@ class ClientConnection:
         if not is_busy and self._loop.time() >= self._active_at + self._limits.idle_timeout:
             self._end()
 
-    # Requests
-
     @property
     def _is_blocked(self) -> bool:
         """True while no request can be begun."""

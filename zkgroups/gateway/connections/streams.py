@@ -115,8 +115,6 @@ class FrameStream(asyncio.Protocol):
             self._receives = False
             self._transport.pause_reading()
 
-    # Sending
-
     @property
     def is_full(self) -> bool:
         """True while too many bytes wait to be sent."""
@@ -141,8 +139,6 @@ class FrameStream(asyncio.Protocol):
     def abort(self) -> None:
         """Close the connection at once."""
         self._transport.abort()
-
-    # Timeouts
 
     def check(self, timeout: float, *, is_awaited: bool) -> None:
         """Raise an error if the peer has not read, or has stalled inside a frame, for `timeout`.

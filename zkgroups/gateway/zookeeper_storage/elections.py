@@ -231,8 +231,6 @@ class Elections:
             if not self._won:
                 self._session.stop_proofs(self)
 
-    # Ask
-
     def won(self, *, unused_for: float = 0.0) -> list[str]:
         """Return the groups that this gateway coordinates, and has not used for `unused_for` seconds."""
         limit = uptime() - unused_for

@@ -159,8 +159,6 @@ class GatewayGroup:
         """True if `check` should be called again soon. Any thread may read it."""
         return self._assigning is not None or self.members.leaving or (len(self.members) > 0 and self._must_leave())
 
-    # Assigning
-
     def assign(self, work_id: int, work: storage.PerformAssignment) -> None:
         """Start an assignment. Its result is sent as an event when it is complete."""
         self._give_up_assigning()
@@ -308,8 +306,6 @@ class GatewayGroup:
             self._frees += 1
         self._wake()
 
-    # Generations
-
     def store_generation(self, work: storage.StoreGeneration) -> storage.Result:
         """Begin a generation. Its members must own their assigned partitions, and release surplus ones."""
         self._give_up_assigning()
@@ -347,8 +343,6 @@ class GatewayGroup:
         if self._observer is not None:
             self._observer.close()
             self._observer = None
-
-    # Changes
 
     def reconcile(self) -> None:
         """Check the group periodically: an event may have been missed, or a partition taken away."""
@@ -412,8 +406,6 @@ class GatewayGroup:
     def rebalance(self, *, within: float | None = None) -> None:
         """Ask the coordinator for a rebalance. `within` limits the time to join, because another client waits."""
         self._send(RebalanceNeeded(self.name, within))
-
-    # Offsets
 
     def store_offsets(self, work: storage.StoreOffsets) -> storage.Result:
         """Commit offsets of a member of this generation, or of a simple consumer."""

@@ -319,8 +319,6 @@ class GatewayMembers:
             if member.must_register:
                 member.written = member.instance.update(member.registration())
 
-    # Partitions
-
     def resolve_doubts(self) -> None:
         """Find out who owns the partitions whose claim or release failed."""
         for member in self:

@@ -274,8 +274,6 @@ class ZooKeeperStorage:
         except Exception:
             log.exception("the gateway could not process an event of its storage")
 
-    # Work
-
     def _result_of(self, work_id: int, work: storage.Work, deadline: Deadline) -> storage.Result | None:
         while True:
             try:
@@ -381,8 +379,6 @@ class ZooKeeperStorage:
             log.debug("group %s had no node", name)
         return storage.GroupRemoved()
 
-    # Groups
-
     def _must_leave(self, name: str) -> bool:
         return self._is_ending or self._routes.state(name) is not None
 
@@ -428,8 +424,6 @@ class ZooKeeperStorage:
         if group is not None:
             group.check()
             self._forget_unused(name)
-
-    # Routes
 
     def _refresh_routes(self) -> None:
         """Read the routes soon. Any thread may call it."""

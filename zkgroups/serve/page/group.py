@@ -250,7 +250,7 @@ def _blockers(group: GroupPicture) -> Html | None:
 
 
 def _release(group: str, partition: PartitionPicture) -> Html | None:
-    """Return the command that releases the claim of the holder. None if `release` may not find it."""
+    """Return the command that releases the claim of the holder, or None if `release` may not find it."""
     at, holder = partition.at, partition.holder
     if holder is None or holder.path not in ("", GroupPaths(group).owner(at)):
         return None  # beside a node of pykafka, `release` first finds another owner at the usual path

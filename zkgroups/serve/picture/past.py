@@ -171,14 +171,14 @@ class LogEnds:
         self.is_fresh = True
 
     def log(self, at: TopicPartition, offset: int | None) -> OffsetRange | None:
-        """Return the log of a partition. None if it is unknown, or if it is old and the offset is past its end."""
+        """Return the log of a partition, or None if it is unknown, or if it is old and the offset is past its end."""
         found = self.ranges.get(at)
         if found is None or self.is_fresh or offset is None or offset <= found.end:
             return found
         return None
 
     def history(self, at: TopicPartition) -> LogHistory | None:
-        """Return the past of a log. None if it was never read."""
+        """Return the past of a log, or None if it was never read."""
         return self._histories.get(at)
 
     def add_message(self, at: TopicPartition, ms: int | None, offset: int) -> None:

@@ -375,7 +375,7 @@ class MigrationTargetLocks:
         return node.session == self._context.session.id and (node.path, node.data) in left
 
     def _own_locks(self, targets: list[str]) -> dict[str, int | None]:
-        """Return the zxid that created each lock. None if this session does not hold it for this plan."""
+        """Return the zxid that created each lock, or None if this session does not hold it for this plan."""
         nodes = bulk_read.nodes(self._context, map(self._path, targets))
         return {
             target: node.czxid if isinstance(node, Node) and self._is_own(node) else None

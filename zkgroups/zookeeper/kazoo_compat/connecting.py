@@ -342,13 +342,13 @@ _LONGEST: Final = 1024
 
 
 def version(client: Any, host: str, address: str, port: int, deadline: Deadline) -> tuple[int, int] | None:
-    """Return the server's version. None if it does not report one, because four-letter words may be disabled."""
+    """Return the server's version, or None if it does not report one, because four-letter words may be disabled."""
     match = _VERSION.match(_first_lines(client, host, address, port, deadline, 1))
     return None if match is None else (int(match[1]), int(match[2]))
 
 
 def last_zxid(client: Any, host: str, address: str, port: int, deadline: Deadline) -> int | None:
-    """Return the number of the server's last transaction. None if it does not report one."""
+    """Return the number of the server's last transaction, or None if it does not report one."""
     match = _ZXID.search(_first_lines(client, host, address, port, deadline, _LINES_TO_ZXID))
     return None if match is None else int(match[1], 16)
 

@@ -181,8 +181,6 @@ class _Attempt:
         for node in nodes:
             self._record(node, left.pop(node), czxids.get(self._paths.offset(node.at)))
 
-    # Details
-
     def _details_path(self, node: OwnerNode) -> str:
         return self._paths.details_of(node.at)
 

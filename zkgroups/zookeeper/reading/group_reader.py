@@ -334,7 +334,7 @@ def offset(group: str, at: TopicPartition, node: Node) -> CommittedOffset | Unre
 
 
 def topic_names(context: RegistryContext) -> list[str] | ForbiddenNode | None:
-    """Return the names of all topics. None if ZooKeeper has no directory of topics."""
+    """Return the names of all topics, or None if ZooKeeper has no directory of topics."""
     if context.topics is not None and (found := context.topics(None)) is not None:
         return sorted(found)
     [listed] = bulk_read.children(context, [BROKER_TOPICS])

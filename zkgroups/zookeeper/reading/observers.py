@@ -116,8 +116,6 @@ class TopicObserver:
             self._roots.add(root)
             self._dispatcher.add(root, self)
 
-    # Reading
-
     def topics(self, registration: Registration) -> ObservedTopics:
         """Return the topics that a registration subscribes to."""
         self._begin_read()
@@ -197,8 +195,6 @@ class TopicObserver:
 
     def _asked(self, topics: Collection[str] | None) -> Mapping[str, Iterable[int] | None] | None:
         return None if self._source is None else self._source(topics)
-
-    # Watching
 
     def _names(self, path: str) -> tuple[list[str], int]:
         """Return the names of a directory, and when they last changed. Watch it, even if it does not exist."""
@@ -312,8 +308,6 @@ class GroupObserver(TopicObserver):
                 self._changes += 1
         self._notify(at)
 
-    # Reading
-
     def read_roster(self, *, allow_cached: bool = False) -> Roster:
         """Return the data that a plan is computed from, as of one moment.
 
@@ -363,8 +357,6 @@ class GroupObserver(TopicObserver):
         if isinstance(node, Node):
             return _decoded(name, node), node.mzxid
         return RegisteredInstance(name, 0, node), 0
-
-    # Owners
 
     def watch_owners(self, partitions: Mapping[TopicPartition, str]) -> None:
         """Notify when an owner node is deleted, or at once if it does not exist. The values are the nodes' paths.

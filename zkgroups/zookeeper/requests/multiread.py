@@ -322,7 +322,7 @@ class _Servers:
         return self._probing[_address(connection)]
 
     def supports(self, connection: Endpoints) -> bool | None:
-        """Return whether the server at the other end supports the request. None if unknown."""
+        """Return whether the server at the other end supports the request, or None if unknown."""
         return self._supports.get(_address(connection))
 
     def set_supports(self, connection: Endpoints, supports: bool) -> None:
@@ -397,13 +397,13 @@ def _probe(client: Any, connection: Endpoints, deadline: Deadline) -> bool | Non
 
 
 def _version(client: Any, connection: Endpoints, deadline: Deadline) -> tuple[int, int] | None:
-    """Return the server's version. None if it does not report one, because four-letter words may be disabled."""
+    """Return the server's version, or None if it does not report one, because four-letter words may be disabled."""
     (address, port, *_), name = connection.peer, connection.hostname
     return connecting.version(client, name or address, address, port, deadline)
 
 
 def _answers_multiread(client: Any, connection: Endpoints, deadline: Deadline) -> bool | None:
-    """Return whether the server answers such a request on a second connection. None if it does not answer at all."""
+    """Return whether the server answers such a request on a second connection, or None if it does not answer at all."""
     second = _client_for(client, connection, deadline)
     answer = second.handler.async_result()
     session = Session.of(second)

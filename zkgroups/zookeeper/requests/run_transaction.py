@@ -77,7 +77,7 @@ def run_transaction(
 def _send(
     session: Session, request: PinnedRequest, operations: Sequence[Operation], deadline: Deadline
 ) -> list[Any] | None:
-    """Return the server's answer. None if it was lost, or if the session is no longer the given one."""
+    """Return the server's answer, or None if it was lost, or if the session is no longer the given one."""
     answer = session.client.handler.async_result()
     path = last_write(operations).path
     try:

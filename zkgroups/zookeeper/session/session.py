@@ -187,7 +187,7 @@ class Session:
         return self._observed.granted
 
     def granted_to(self, session_id: int) -> float | None:
-        """Return the smallest timeout that this session was granted. None if it is not the current one."""
+        """Return the smallest timeout that this session was granted, or None if it is not the current one."""
         return self._observed.granted_to(session_id)
 
     def resume(self, session_id: int, password: bytes, *, timeout: float) -> None:
@@ -209,8 +209,6 @@ class Session:
     def requests_sent(self) -> int:
         """How many requests were sent on this connection."""
         return internals.last_xid(self._client)
-
-    # Liveness
 
     def alive(self, session_id: int) -> bool:
         """Return True if that session is the current one and was proved recently enough."""
@@ -241,10 +239,8 @@ class Session:
         """
         self._proofs.wait_proved(self, session_id, deadline)
 
-    # Reading
-
     def get(self, path: str, *, deadline: Deadline) -> Node | None:
-        """Return the node. None if it does not exist."""
+        """Return the node, or None if it does not exist."""
         found = self.call(lambda: self._client.get_async(path), path, deadline)
         return None if found is None else Node.of(path, *found)
 
@@ -258,7 +254,7 @@ class Session:
         return nodes
 
     def children(self, path: str, *, deadline: Deadline) -> list[str] | None:
-        """Return the names of the node's children. None if it does not exist."""
+        """Return the names of the node's children, or None if it does not exist."""
         found: list[str] | None = self.call(lambda: self._client.get_children_async(path), path, deadline)
         return found
 
@@ -323,8 +319,6 @@ class Session:
         """
         self.call(self._proofs.send_proof, "/", deadline)
 
-    # Waiting
-
     def wait_connected(self, deadline: Deadline) -> bool:
         """Wait for a connection. Return False at the deadline."""
         with self._state_changed:
@@ -371,8 +365,6 @@ class Session:
         with self._state_changed:
             self._state_changed.notify_all()
         self._proofs.on_state()
-
-    # Writing
 
     def transact(
         self, operations: Sequence[Operation], *, session_id: int | None = None, deadline: Deadline

@@ -91,7 +91,7 @@ def encode_record(chroot: str, identity: str, session: SavedSession | None) -> b
 
 
 def decode_record(data: bytes) -> tuple[str, str, SavedSession | None] | None:
-    """Return the chroot, the identity of the file, and the session if the record has one. None if it is damaged."""
+    """Return the chroot, the identity of the file, and the session if the record has one, or None if it is damaged."""
     try:
         fields = json.loads(data)
         if fields["zkgroups"] != 1:
