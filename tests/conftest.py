@@ -6,7 +6,7 @@ import gc
 import signal
 import sys
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from itertools import chain
 from pathlib import Path
 
@@ -101,6 +101,14 @@ def _shares_a_server(item: pytest.Item) -> bool:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     if item.get_closest_marker("spark"):
         spark_archive.use_archive()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown() -> Generator[None]:
+    """Fail a test that leaves another handler of Ctrl-C: it would end the process when a later test presses Ctrl-C."""
+    yield
+    left = signal.signal(signal.SIGINT, signal.default_int_handler)
+    assert left is signal.default_int_handler, f"the test left a handler of Ctrl-C: {left}"
 
 
 def pytest_report_header() -> str:

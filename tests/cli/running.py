@@ -56,17 +56,23 @@ def environment(more: Mapping[str, str] | None = None) -> dict[str, str]:
     return clean | ours | dict(more or {})
 
 
-def run(*arguments: Argument, env: Mapping[str, str] | None = None, main: Callable[[], int] | None = None) -> Ended:
+def run(
+    *arguments: Argument,
+    env: Mapping[str, str] | None = None,
+    main: Callable[[], int] | None = None,
+    together: bool = False,
+) -> Ended:
     """Run a command, or `main`, to its end, in this process: starting Python takes longer than most commands.
 
-    A new process is started for settings that Python or Java read at their start, and outside of the main thread.
+    With `together`, stdout also has what stderr prints. A new process is started for settings that Python or Java read
+    at their start, and outside of the main thread.
     """
     if threading.current_thread() is not threading.main_thread() or any(map(_READ_AT_A_START.match, env or ())):
         return run_installed(*arguments, env=env)
     from zkgroups_cli.main import run as run_here
 
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
-        with _as_a_process(environment(env), out, err):
+        with _as_a_process(environment(env), out, out if together else err):
             code = main() if main else run_here([os.fsdecode(word) for word in arguments])
         out.seek(0)
         err.seek(0)

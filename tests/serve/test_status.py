@@ -9,7 +9,6 @@ from contextlib import ExitStack
 from typing import Final
 
 import pytest
-from zkgroups_cli.main import run as run_here
 
 from tests.waiting import LONGEST
 from zkgroups import Registry, TopicPartition
@@ -91,11 +90,11 @@ def test_of_100_groups_the_four_in_trouble_come_first_and_nothing_else_pages(
     registry: Registry,
     groups: None,
     later: None,
-    capsys: pytest.CaptureFixture[str],
 ) -> None:
     servers = ("-z", zookeeper_hosts, "--timeout", "40", "-b", kafka_broker.address)
-    assert run_here([*servers, "status", "--fail-on", "error", "-o", "json"]) == 10
-    shown = json.loads(capsys.readouterr().out)["groups"]
+    ended = run(*servers, "status", "--fail-on", "error", "-o", "json")
+    assert ended.code == 10
+    shown = ended.json["groups"]
     assert len(shown) == 100
     assert {each["group"]: each["status"] for each in shown[:4]} == TROUBLE
     assert {each["severity"] for each in shown[:4]} == {"error"}
@@ -103,17 +102,16 @@ def test_of_100_groups_the_four_in_trouble_come_first_and_nothing_else_pages(
     assert {each["severity"] for each in shown[4:]} == {"warning", None}
     assert all(each["next_step"] for each in shown[:28])
 
-    assert run_here([*servers, "status"]) == 0
-    lines = capsys.readouterr().out.splitlines()
+    lines = run(*servers, "status").lines
     assert {line.split()[1] for line in lines[1:5]} == set(TROUBLE)
     assert [line.split()[0] for line in lines[5:]] == ["ABANDONED", "OK"]
     assert "(and 23 more groups: add -o wide)" in lines[5]
 
-    assert run_here([*servers, "status", *HEALTHY[:5]]) == 0
-    assert len(capsys.readouterr().out.splitlines()) == 6, "named groups are shown one by one"
+    assert len(run(*servers, "status", *HEALTHY[:5]).lines) == 6, "named groups are shown one by one"
 
-    assert run_here([*servers, "doctor", "--fail-on", "error", "-o", "json"]) == 10
-    findings = json.loads(capsys.readouterr().out)["findings"]
+    ended = run(*servers, "doctor", "--fail-on", "error", "-o", "json")
+    assert ended.code == 10
+    findings = ended.json["findings"]
     errors = [each for each in findings if each["severity"] == "error"]
     assert errors == findings[: len(errors)]
     assert {each["group"] for each in errors} == set(TROUBLE)
@@ -123,8 +121,7 @@ def test_of_100_groups_the_four_in_trouble_come_first_and_nothing_else_pages(
     abandoned = {each["group"] for each in findings if each["code"] == "abandoned-partition"}
     assert abandoned == set(ABANDONED)
 
-    assert run_here([*servers, "doctor", "--severity", "warning"]) == 10
-    lines = capsys.readouterr().out.splitlines()
+    lines = run(*servers, "doctor", "--severity", "warning").lines
     [folded] = [line for line in lines if "abandoned-partition" in line]
     assert folded.endswith("(and 23 more: add -o wide)")
     assert lines.index(folded) > len(TROUBLE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -86,6 +87,7 @@ def spark(spark_log: Path, another_python: Path, tmp_path_factory: pytest.TempPa
         patch.setenv("PATH", str(another_python), prepend=":")
         patch.setenv("ZKGROUPS_PASSWORD", ENVIRONMENT_PASSWORD)
         context = SparkContext(conf=conf, gateway=launch_gateway(conf, {"stderr": log}))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Spark's own would call Java in any later test
     context.setLogLevel("OFF")
     session = SparkSession(context)
     register(session)
